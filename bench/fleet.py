@@ -118,8 +118,8 @@ def plain(arguments: argparse.Namespace) -> None:
     """The same work, one image after the other in this process; the bill as JSON."""
     from datetime import date
 
-    from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-    from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve_and_judge
+    from buildmatrix.fleet.model import Subject, WorkerSettings
+    from buildmatrix.fleet.work import judge_image, read_layer, resolve_and_judge
 
     settings = WorkerSettings(
         store=str(arguments.store), platform="linux/amd64", today=date.today()

@@ -294,7 +294,7 @@ class Bench:
     @cached_property
     def device_checks(self) -> tuple[Any, ...]:
         """The checks of the rung `device`."""
-        from buildmatrix.commands.preflight.device import run_devices
+        from buildmatrix.preflight.device import run_devices
 
         checks, _ = run_devices(self.probe, BACKEND, self.catalogue, None, sys.executable)
         return checks
@@ -363,7 +363,7 @@ def product_of(bench: Bench, name: str) -> Any:
 
 def same_memory(stated: str, mebibytes: str) -> bool:
     """Whether a size as the product writes it is that of nvidia-smi."""
-    from buildmatrix.spec.kinds import size
+    from buildmatrix.matrix.kinds import size
 
     return abs(int(mebibytes) * 2**20 / size(stated) - 1) <= MEMORY
 
@@ -398,7 +398,7 @@ def node_classes(bench: Bench) -> None:
 
 def imports(bench: Bench) -> None:
     """What the rung says cannot be imported, and whether Python says so."""
-    from buildmatrix.commands.preflight.rungs import run_imports
+    from buildmatrix.preflight.rungs import run_imports
 
     began = time.monotonic()
     checks = run_imports(bench.probe, bench.catalogue, BACKEND, sys.executable)
@@ -558,8 +558,8 @@ def device(bench: Bench) -> None:
 
 def compute(bench: Bench) -> None:
     """Rates of products and copies, beside those of programs without us and of torch."""
-    from buildmatrix.commands.preflight.device import select_seen_devices
-    from buildmatrix.commands.preflight.rungs import run_compute
+    from buildmatrix.preflight.device import select_seen_devices
+    from buildmatrix.preflight.rungs import run_compute
 
     devices = select_seen_devices(bench.device_checks)
     checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices, sys.executable)
@@ -596,7 +596,7 @@ def compute(bench: Bench) -> None:
 
 def memory(bench: Bench) -> None:
     """Memory of the machine and of the device is taken and comes back."""
-    from buildmatrix.commands.preflight.rungs import run_memory
+    from buildmatrix.preflight.rungs import run_memory
 
     checks, why = run_memory(bench.probe, BACKEND, bench.catalogue, sys.executable)
     bench.keep(checks)
@@ -618,7 +618,7 @@ def memory(bench: Bench) -> None:
 
 def cold_start(bench: Bench) -> None:
     """Each framework with a device answers from a new process."""
-    from buildmatrix.commands.preflight.cold_start import run_starts_within
+    from buildmatrix.preflight.cold_start import run_starts_within
 
     checks = run_starts_within(bench.probe, 1, BACKEND, bench.catalogue, (), sys.executable)
     bench.keep(checks)

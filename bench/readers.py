@@ -32,10 +32,10 @@ def needed(root: Path) -> Facts:
 
 def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
-    from buildmatrix.inventory.collect import collect_shallow
-    from buildmatrix.inventory.file_facts import FileFacts
-    from buildmatrix.loader.resolver import resolve
-    from buildmatrix.trees.directory import DirectoryTree
+    from buildmatrix.facts.inventory.collect import collect_shallow
+    from buildmatrix.facts.inventory.file_facts import FileFacts
+    from buildmatrix.facts.loader.resolver import resolve
+    from buildmatrix.facts.trees.directory import DirectoryTree
 
     seen = {path: FileFacts(elf=elf) for path, elf in _headers(root).items()}
     with DirectoryTree(root) as tree:
@@ -44,10 +44,10 @@ def linking(root: Path) -> Facts:
 
 
 def _headers(root: Path) -> dict[str, Any]:
-    from buildmatrix.binaries.reader import Malformed, read_elf
-    from buildmatrix.inventory.listing import Listing
-    from buildmatrix.inventory.workers import spread
-    from buildmatrix.trees.directory import DirectoryTree
+    from buildmatrix.facts.binaries.reader import Malformed, read_elf
+    from buildmatrix.facts.inventory.listing import Listing
+    from buildmatrix.facts.inventory.workers import spread
+    from buildmatrix.facts.trees.directory import DirectoryTree
 
     with DirectoryTree(root) as tree:
         files = list(Listing(tree).files.values())
@@ -67,11 +67,11 @@ def _headers(root: Path) -> dict[str, Any]:
 
 def full(root: Path, *, python: bool = True) -> Facts:
     """The whole scan; without `python` binaries and device code only."""
-    from buildmatrix.inventory.collect import collect
-    from buildmatrix.inventory.file_facts import inspect
-    from buildmatrix.inventory.listing import Listing
-    from buildmatrix.inventory.workers import spread
-    from buildmatrix.trees.directory import DirectoryTree
+    from buildmatrix.facts.inventory.collect import collect
+    from buildmatrix.facts.inventory.file_facts import inspect
+    from buildmatrix.facts.inventory.listing import Listing
+    from buildmatrix.facts.inventory.workers import spread
+    from buildmatrix.facts.trees.directory import DirectoryTree
 
     with DirectoryTree(root) as tree:
         if python:
@@ -85,12 +85,12 @@ def full(root: Path, *, python: bool = True) -> Facts:
 
 def searched(root: Path) -> Facts:
     """Reads what the full scan searches, in the same pieces, and does nothing with it."""
-    from buildmatrix.elf.headers import Malformed, read_dynamic, read_headers
-    from buildmatrix.elf.search import host_regions
-    from buildmatrix.elf.source import CachedSource
-    from buildmatrix.inventory.listing import Listing
-    from buildmatrix.inventory.workers import spread
-    from buildmatrix.trees.directory import DirectoryTree
+    from buildmatrix.facts.elf.headers import Malformed, read_dynamic, read_headers
+    from buildmatrix.facts.elf.search import host_regions
+    from buildmatrix.facts.elf.source import CachedSource
+    from buildmatrix.facts.inventory.listing import Listing
+    from buildmatrix.facts.inventory.workers import spread
+    from buildmatrix.facts.trees.directory import DirectoryTree
 
     with DirectoryTree(root) as tree:
         files = [one for one in Listing(tree).files.values() if not one.path.endswith(".py")]
@@ -112,8 +112,8 @@ def searched(root: Path) -> Facts:
 
 def own_files(paths: Sequence[str]) -> Facts:
     """Our header reader on single files."""
-    from buildmatrix.binaries.reader import read_elf
-    from buildmatrix.trees.archive import OpenFile
+    from buildmatrix.facts.binaries.reader import read_elf
+    from buildmatrix.facts.trees.archive import OpenFile
 
     facts = {}
     for path in paths:
@@ -200,8 +200,8 @@ def wheel(path: Path) -> Facts:
     """Scans a wheel and matches what is in it with the catalogue."""
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
-    from buildmatrix.inventory.collect import collect
-    from buildmatrix.trees.wheel import WheelTree
+    from buildmatrix.facts.inventory.collect import collect
+    from buildmatrix.facts.trees.wheel import WheelTree
 
     with WheelTree(path) as tree:
         inventory = collect(tree)
@@ -232,8 +232,8 @@ JOBS: dict[str, Callable[[Sequence[str]], Facts]] = {
 
 def _imports() -> Iterator[str]:
     """What a job imports is imported before its clock starts."""
-    yield from ("buildmatrix.inventory.collect", "buildmatrix.loader.resolver")
-    yield from ("buildmatrix.trees.wheel", "buildmatrix.trees.directory")
+    yield from ("buildmatrix.facts.inventory.collect", "buildmatrix.facts.loader.resolver")
+    yield from ("buildmatrix.facts.trees.wheel", "buildmatrix.facts.trees.directory")
     yield from ("buildmatrix.catalogue.match", "buildmatrix.catalogue.load")
 
 

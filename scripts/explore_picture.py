@@ -23,7 +23,7 @@ def picture(
     sys.path.insert(0, str(ROOT / "tests" / "unit" / "explore"))
     from explorecases import exploration
 
-    from buildmatrix.commands.explore.app import ExploreApp
+    from buildmatrix.explore.app import ExploreApp
 
     async def run() -> str:
         app = ExploreApp(exploration(label="docker:acme/inferno:cpu"))

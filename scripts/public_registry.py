@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from buildmatrix.errors import BuildmatrixError
-from buildmatrix.http.failures import Patience
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.net.http.failures import Patience
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 PATIENCE = Patience(tries=1, connect=5.0, silence=10.0, request=15.0)
 

@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 
 from buildmatrix.cli import group
 from buildmatrix.cli.reference import _SCHEMAS as DOCUMENTS
-from buildmatrix.spec.keys import schema as spec_schema
+from buildmatrix.matrix.keys import schema as spec_schema
 
 NOTE = "<!-- Made from the code by docs/_extensions/reference.py. -->\n\n"
 

@@ -27,8 +27,8 @@ from corpus_truth import BACKENDS, TRUTH, Facts, TrueWheel, read_truth
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.rules.model import Verdict
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.model import Verdict
 
 SETTLED = read_settled()
 #: One wheel in so many is held out, chosen by the hash of its name.

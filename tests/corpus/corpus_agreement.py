@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.rules.engine import Judgement, judge_image
-from buildmatrix.spec.model import Policy, bare_target
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.engine import Judgement, judge_image
+from buildmatrix.matrix.model import Policy, bare_target
 
 #: Verdicts of what fails a run.
 BAD = ("bloat", "broken")

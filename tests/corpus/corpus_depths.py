@@ -22,18 +22,18 @@ from corpus_fetch import fetch, wheel_folder
 from corpus_truth import BACKENDS, read_truth
 from packaging.utils import parse_wheel_filename
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.audit.target import Merger, judge_target, start
-from buildmatrix.index.budget import Need
-from buildmatrix.index.reading import Readings, WheelRequest
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.judge.engine import Judgement
+from buildmatrix.judge.model import Finding, Verdict
+from buildmatrix.judge.registry import rule_of
+from buildmatrix.locks.index.budget import Need
+from buildmatrix.locks.index.reading import Readings, WheelRequest
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.progress import Silent
-from buildmatrix.rules.engine import Judgement
-from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.registry import rule_of
+from buildmatrix.matrix.model import bare_target
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import bare_target
 
 #: Bytes of a small share: the first binaries, and not all that a look can use.
 SMALL_SHARE = 300_000

@@ -14,21 +14,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import buildmatrix
-from buildmatrix import store
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.catalogue.releases import requirements
-from buildmatrix.inventory.archive import PACKAGES
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.loader.resolver import resolve
-from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.tree import tree_of
-from buildmatrix.rules.verdicts import verdicts
-from buildmatrix.spec.model import Policy
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images import store
+from buildmatrix.judge.model import Verdict
+from buildmatrix.judge.tree import tree_of
+from buildmatrix.judge.verdicts import verdicts
+from buildmatrix.matrix.model import Policy
 
 #: Neutral by name, and yet a vendor's: the rules look at what such a distribution brings.
 _OF_SEVERAL = ("multi-backend", "with-extra")

@@ -13,8 +13,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.trees.wheel import install_path
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.trees.wheel import install_path
 
 TRUTH = Path(__file__).with_name("truth.json")
 BACKENDS = ("cpu", "cuda", "rocm", "oneapi")

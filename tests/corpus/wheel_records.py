@@ -16,16 +16,16 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.elf.model import Mark
-from buildmatrix.index.client import Client
-from buildmatrix.index.model import WheelFacts
-from buildmatrix.index.wheels import WheelReader
-from buildmatrix.inventory.model import Binary, Distribution, Inventory, Statements
-from buildmatrix.locks.machine_indexes import PYPI
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.facts.elf.model import Mark
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Statements
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.store.cache import Cache
+from buildmatrix.net.http.machine_indexes import PYPI
 
 FILE = Path(__file__).with_name("wheel_records.json")
 #: Files beside those with device code that matter for drivers and libraries.

@@ -62,17 +62,21 @@ class Target:
 _CASES = UNIT / "promises" / "cases"
 TARGETS = {
     "elf": Target(
-        ["buildmatrix.binaries", "buildmatrix.device_code", "buildmatrix.elf"],
+        ["buildmatrix.facts.binaries", "buildmatrix.facts.device_code", "buildmatrix.facts.elf"],
         UNIT / "elf" / "cases",
         "*",
         4,
         12000,
     ),
-    "wheel": Target(["buildmatrix.trees"], _CASES, "wheel-*", 2, 6000),
-    "page": Target(["buildmatrix.index.pages", "html.parser"], _CASES, "page-*", 1, 6000),
+    "wheel": Target(["buildmatrix.facts.trees"], _CASES, "wheel-*", 2, 6000),
+    "page": Target(["buildmatrix.locks.index.pages", "html.parser"], _CASES, "page-*", 1, 6000),
     "lock": Target(["buildmatrix.locks"], _CASES, "lock-*", 1, 4000),
     "tree": Target(
-        ["buildmatrix.inventory", "buildmatrix.python_imports"], _CASES, "tree-*", 2, 4000
+        ["buildmatrix.facts.inventory", "buildmatrix.facts.python_imports"],
+        _CASES,
+        "tree-*",
+        2,
+        4000,
     ),
 }
 

@@ -34,9 +34,10 @@ from typing import Any
 import msgspec
 from go_oracle import COMPILERS, compile_oracle
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.strict_json import parse_json
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import (
     Descriptor,
     ImageIndex,
     Platform,
@@ -46,7 +47,6 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.strict_json import parse_json
 
 HERE = Path(__file__).parent
 #: Inputs of a run without seconds: about 15 s each.

@@ -28,10 +28,10 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from go_oracle import COMPILERS, compile_oracle  # noqa: E402
 
-from buildmatrix.trees.archive import MemorySource, Slice  # noqa: E402
-from buildmatrix.trees.base import Unreadable  # noqa: E402
-from buildmatrix.trees.decompression import ENDLESS, ForwardSource  # noqa: E402
-from buildmatrix.trees.tar import members  # noqa: E402
+from buildmatrix.facts.trees.archive import MemorySource, Slice  # noqa: E402
+from buildmatrix.facts.trees.base import Unreadable  # noqa: E402
+from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource  # noqa: E402
+from buildmatrix.facts.trees.tar import members  # noqa: E402
 
 SOURCE = Path(__file__).with_name("tar_oracle.go")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.inventory.archive import build_scanner_archive
+from buildmatrix.facts.inventory.archive import build_scanner_archive
 
 MIRROR = os.environ.get("BUILDMATRIX_MIRROR", "")
 NETWORK = os.environ.get("BUILDMATRIX_NETWORK", "")

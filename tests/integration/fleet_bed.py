@@ -26,11 +26,11 @@ from fault_proxy import FaultProxy
 
 from buildmatrix.api.fleets import fleet_scan
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet import run as fleet_run
-from buildmatrix.commands.fleet.cluster import _LOCAL
-from buildmatrix.commands.fleet.failures import WaitingOptions
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.fleet import context
+from buildmatrix.fleet import run as fleet_run
+from buildmatrix.fleet.cluster import _LOCAL
+from buildmatrix.fleet.failures import WaitingOptions
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult
 

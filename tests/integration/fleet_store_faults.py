@@ -97,7 +97,7 @@ def die_in_write(module: str, number: int, mark: str) -> None:
     """Have this process end in the middle of a file; one of all processes does."""
     import importlib
 
-    from buildmatrix.inventory import writing
+    from buildmatrix.facts.inventory import writing
 
     count = itertools.count(1)
 
@@ -125,8 +125,8 @@ def die_in_write(module: str, number: int, mark: str) -> None:
 
 def write_again() -> None:
     """Take back what `die_in_write` did."""
-    from buildmatrix.inventory import writing
-    from buildmatrix.store import cache, shared
+    from buildmatrix.facts.inventory import writing
+    from buildmatrix.images.store import cache, shared
 
     cache.open_atomically = shared.open_atomically = writing.open_atomically  # type: ignore[attr-defined]
 

@@ -3,7 +3,7 @@
 import distributed  # noqa: F401
 
 from buildmatrix.catalogue.load import load_texts
-from buildmatrix.store.cache import source_digest
+from buildmatrix.images.store.cache import source_digest
 
 source_digest()
 load_texts({})

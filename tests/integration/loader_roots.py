@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolver import Needed, Resolution
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.loader.resolver import Needed, Resolution
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 PROGRAM = "opt/app/bin/program"
 MISSING = "libmissing.so"

@@ -18,12 +18,12 @@ import pytest
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import TrueWheel, read_truth
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import fat_binaries
-from buildmatrix.device_code.groups import LONGEST_NAME, read_kernel_names
-from buildmatrix.device_code.model import CodeEntry
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.device_code import fat_binaries
+from buildmatrix.facts.device_code.groups import LONGEST_NAME, read_kernel_names
+from buildmatrix.facts.device_code.model import CodeEntry
+from buildmatrix.facts.elf.source import BytesSource
 
 pytestmark = pytest.mark.network
 

@@ -25,18 +25,9 @@ from conftest import ROOT, Buildmatrix, stack_program
 from debian_registry import DebianRegistry, debian_registry
 from verdict_cases import ALL, GOOD
 
-from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import CYCLONEDX, Claim, attach
-from buildmatrix.attestation.attached import attestation_tag
-from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.attestation.verdict import (
-    FindingCounts,
-    JudgedFinding,
-    TargetVerdict,
-)
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import AdmissionDemands, verify
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import (
+from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     LAYER,
     MANIFEST,
@@ -47,12 +38,17 @@ from buildmatrix.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.judge.model import Acceptance, StagedImage, TargetResult
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify import Verification
-from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
+from buildmatrix.signing import verdict
+from buildmatrix.signing.attach import CYCLONEDX, Claim, attach
+from buildmatrix.signing.attached import attestation_tag
+from buildmatrix.signing.keys import read_private, read_public
+from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 
 PASSWORD = "correct horse"
 #: cosign's own option for registries with, and without, what OCI calls referrers.

@@ -14,15 +14,15 @@ from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
 from sarif_files import apply_fixes
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.audit import patches
 from buildmatrix.commands.audit.fixing import fixed, try_fixes
-from buildmatrix.errors import UndecidedError
+from buildmatrix.judge.model import Fix, Trial
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
 from buildmatrix.reports.run.model import FixesTried, Report, exit_code
 from buildmatrix.reports.schemas import report as schema
-from buildmatrix.rules.model import Fix, Trial
 
 
 @pytest.fixture
@@ -323,9 +323,9 @@ def test_locks_of_a_specification_do_not_hide_what_a_fix_does(
     index: PackageIndex, root: Path
 ) -> None:
     write(root, buildmatrix__toml=SPEC, base__in="xgboost==3.4.1\n")
+    from buildmatrix.base.progress import Silent
     from buildmatrix.locks.resolve import lock_targets
-    from buildmatrix.progress import Silent
-    from buildmatrix.spec.load import load_spec
+    from buildmatrix.matrix.load import load_spec
 
     spec = load_spec(root / "buildmatrix.toml")
     lock_targets(spec, spec.targets, upgrade=False, offline=False, progress=Silent(), jobs=2)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.progress import Silent
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
-from buildmatrix.index.wheels import WheelReader
-from buildmatrix.locks.machine_indexes import default_indexes
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.store.cache import Cache
+from buildmatrix.net.http.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

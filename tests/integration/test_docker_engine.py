@@ -21,17 +21,17 @@ from pathlib import Path
 import pytest
 from docker_project import HERE, MIRROR, NETWORK, PYTHON, Project, docker_project
 
-from buildmatrix import store
-from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     BuildError,
     ComponentError,
     Interrupted,
     UndecidedError,
     UsageError,
 )
-from buildmatrix.progress import Silent
-from buildmatrix.render.bake import staged_name
+from buildmatrix.base.progress import Silent
+from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.render.bake import staged_name
+from buildmatrix.images import store
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 
@@ -464,10 +464,10 @@ from dataclasses import asdict
 from pathlib import Path
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.build.run import build
 from buildmatrix.commands.build.work import Options
-from buildmatrix.spec.load import load_spec
+from buildmatrix.matrix.load import load_spec
 
 class Lines:
     def step(self, target, text): print("step", target, text, flush=True)

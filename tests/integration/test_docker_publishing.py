@@ -23,10 +23,10 @@ from docker_project import HERE, Project, docker_project
 from scripts.stack import engine as stack_engine
 from scripts.stack.layout import Layout
 
+from buildmatrix.base.errors import BuildError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, BuildOutcome, Pushed
-from buildmatrix.errors import BuildError, UndecidedError
-from buildmatrix.progress import Silent
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 

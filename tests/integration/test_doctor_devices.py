@@ -11,7 +11,7 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
-from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import Diagnosis
 
 _ASKED = "name,driver_version,pci.bus_id,pcie.link.width.current"

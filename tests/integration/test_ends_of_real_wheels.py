@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import Buildmatrix
 
-from buildmatrix.index.client import Client
-from buildmatrix.index.depth import read_parts
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.machine_indexes import default_indexes
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.depth import read_parts
+from buildmatrix.net.http.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

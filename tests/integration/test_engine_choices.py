@@ -18,9 +18,9 @@ from components import missing
 from image_registry import ImageRegistry
 from layer_archives import tar
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError
 from buildmatrix.engines.model import Engine
-from buildmatrix.errors import BuildmatrixError, ComponentError
-from buildmatrix.registry.client import Registry
+from buildmatrix.net.registry.client import Registry
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
 

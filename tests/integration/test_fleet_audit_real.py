@@ -13,10 +13,10 @@ import pytest
 from conftest import Buildmatrix
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet.auditing import audit_file
-from buildmatrix.commands.fleet.model import WorkerSettings
-from buildmatrix.commands.fleet.repositories import find_repositories
-from buildmatrix.commands.fleet.repository_files import plan_audit
+from buildmatrix.fleet.auditing import audit_file
+from buildmatrix.fleet.model import WorkerSettings
+from buildmatrix.fleet.repositories import find_repositories
+from buildmatrix.fleet.repository_files import plan_audit
 from buildmatrix.reports.fleet.model import FleetResult
 
 pytestmark = pytest.mark.network

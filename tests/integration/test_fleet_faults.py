@@ -23,12 +23,12 @@ import pytest
 from fleet_steps import ENDLESS, FATAL, STEPS, events, subject
 from killable_scheduler import killable_scheduler
 
-from buildmatrix.commands.fleet.failures import WaitingOptions
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.running import ResultJournal, RunOutcome
-from buildmatrix.errors import ComponentError
-from buildmatrix.progress import Silent
+from buildmatrix.base.errors import ComponentError
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet.failures import WaitingOptions
+from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.fleet.run import scan
+from buildmatrix.fleet.running import ResultJournal, RunOutcome
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetResult
@@ -46,7 +46,7 @@ def _processes_that_start_soon() -> Iterator[None]:
 
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         get_mp_context().set_forkserver_preload(
-            ["distributed", "buildmatrix.commands.fleet.cluster", "fleet_steps"]
+            ["distributed", "buildmatrix.fleet.cluster", "fleet_steps"]
         )
         yield
 

@@ -20,9 +20,9 @@ from distributed import Scheduler, Worker
 from fleet_steps import STEPS, subject
 
 import buildmatrix
-from buildmatrix.commands.fleet.cluster import connect
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.errors import ComponentError
+from buildmatrix.base.errors import ComponentError
+from buildmatrix.fleet.cluster import connect
+from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
 
 PACKAGE = Path(buildmatrix.__file__).parent
 STEPS_FOLDER = Path(__file__).parents[1] / "unit/fleet"

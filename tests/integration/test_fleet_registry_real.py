@@ -15,19 +15,19 @@ from conftest import stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
-from buildmatrix.commands.fleet.subjects import Lister
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import (
+from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
+from buildmatrix.fleet.subjects import Lister
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import (
     Descriptor,
     ImageConfiguration,
     Manifest,
     RootFileSystem,
     encode,
 )
-from buildmatrix.registry import client
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry import client
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 
 @pytest.fixture(scope="module")

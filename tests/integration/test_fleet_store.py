@@ -24,11 +24,11 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from moto.server import ThreadedMotoServer
 
-from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.model import ImageDone, Subject, WorkerSettings
-from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
-from buildmatrix.store.cache import DAY, Cache, Store
-from buildmatrix.store.shared import SharedEntries, open_storage
+from buildmatrix.fleet import context
+from buildmatrix.fleet.model import ImageDone, Subject, WorkerSettings
+from buildmatrix.fleet.work import judge_image, read_layer, resolve
+from buildmatrix.images.store.cache import DAY, Cache, Store
+from buildmatrix.images.store.shared import SharedEntries, open_storage
 
 DATA = bytes(range(256)) * 8_000
 BUCKET = "fleet"

@@ -16,10 +16,10 @@ from browser import THEMES, Page, Theme, opened
 from PIL import Image
 from playwright.sync_api import Browser
 
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.model import Finding, Fix, TargetResult
 from buildmatrix.reports.run import html
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.rules.model import Finding, Fix, TargetResult
 
 EVIL = (
     "</style></script><script>document.title='owned'</script>"

@@ -20,9 +20,9 @@ from tree_verdicts import tree_verdicts
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.inventory.collect import collect
-from buildmatrix.spec.model import Policy
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.matrix.model import Policy
 
 SITE = Path("lib/python3.11/site-packages")
 #: Stand for the bytes of a module that links the CUDA runtime, and of one that links nothing.

@@ -11,10 +11,10 @@ import pytest
 
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import plain
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Facts, ReadingOptions
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
 
 pytestmark = pytest.mark.engine
 
@@ -138,10 +138,10 @@ def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(small_base:
         "import re, sys\n"
         "from pathlib import Path\n"
         "from buildmatrix.engines.docker.engine import DockerEngine\n"
-        "from buildmatrix.layers.image import LayerReader\n"
-        "from buildmatrix.layers.merging import merge_layers\n"
-        "from buildmatrix.layers.image import read_export\n"
-        "from buildmatrix.store.cache import Cache\n"
+        "from buildmatrix.images.layers.image import LayerReader\n"
+        "from buildmatrix.images.layers.merging import merge_layers\n"
+        "from buildmatrix.images.layers.image import read_export\n"
+        "from buildmatrix.images.store.cache import Cache\n"
         "engine, reader = DockerEngine(), LayerReader(Cache(None))\n"
         "_, blobs = read_export(lambda: engine.export(sys.argv[1]), reader)\n"
         "tree = merge_layers(reader.layers(blobs))\n"

@@ -10,10 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.cli import main
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.progress import Silent
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network

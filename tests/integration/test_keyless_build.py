@@ -20,8 +20,8 @@ from conftest import Buildmatrix
 from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
 from test_attestation_real import FORMS, cosign_program, registry_host
 
-from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import CYCLONEDX
+from buildmatrix.signing import verdict
+from buildmatrix.signing.attach import CYCLONEDX
 
 __all__ = ["cosign_program", "registry_host"]
 

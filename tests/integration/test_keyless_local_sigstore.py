@@ -21,9 +21,9 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
 from test_attestation_real import FORMS, Place, cosign_program, keys, registry_host
 from verdict_cases import GOOD
 
-from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.keyless import make_keyless_signer
+from buildmatrix.signing import verdict
+from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.keyless import make_keyless_signer
 
 __all__ = ["cosign_program", "keys", "registry_host"]
 

@@ -26,7 +26,7 @@ from loader_roots import (
     variables,
 )
 
-from buildmatrix.loader.resolver import Resolution, resolve, resolve_opened
+from buildmatrix.facts.loader.resolver import Resolution, resolve, resolve_opened
 
 
 class GlibcRoot(Root):

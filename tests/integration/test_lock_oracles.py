@@ -20,14 +20,14 @@ import pytest
 from lock_cases import target
 from package_index import PackageIndex, serve
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import find_files
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.taken import _ask_tool
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.spec.model import Base
+from buildmatrix.matrix.model import Base
 
 pytestmark = pytest.mark.network
 

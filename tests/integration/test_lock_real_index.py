@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv
-from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Base, Policy, Spec, Target, User, bare_spec
+from buildmatrix.matrix.model import Base, Policy, Spec, Target, User, bare_spec
 
 pytestmark = pytest.mark.network
 

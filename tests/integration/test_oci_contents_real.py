@@ -17,15 +17,15 @@ import pytest
 from components import missing
 from conftest import ROOT, Buildmatrix
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci.bases import Bases, BuiltImage
 from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.store import ImageStore
+from buildmatrix.images.oci.layers import iter_archive as archive_of
+from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.pylock import read_lock
-from buildmatrix.oci.layers import iter_archive as archive_of
-from buildmatrix.progress import Silent
-from buildmatrix.registry.client import Registry
-from buildmatrix.spec.load import load_spec
-from buildmatrix.store.cache import Cache
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.net.registry.client import Registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
 

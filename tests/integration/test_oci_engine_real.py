@@ -68,7 +68,7 @@ def environment_of_nobody(place: Path) -> Path:
         dirs_exist_ok=True,
     )
     shutil.copytree(ROOT / "src/buildmatrix", packages / "buildmatrix")
-    shutil.copytree(ROOT / "templates", packages / "buildmatrix/render/templates")
+    shutil.copytree(ROOT / "templates", packages / "buildmatrix/engines/render/templates")
     uv = shutil.which("uv")
     assert uv is not None
     shutil.copy(uv, place / "venv/bin/uv")

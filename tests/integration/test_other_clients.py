@@ -28,13 +28,10 @@ from layer_archives import differences, of_folder
 from raw_archives import BASE, END, WITNESSES, entry
 from verdict_cases import GOOD
 
-from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.keys import read_private, read_public
 from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.oci.documents import (
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     LAYER,
     MANIFEST,
@@ -45,11 +42,14 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import Compression, LayerEntry, layer_writer, sort_key
-from buildmatrix.oci.layers import iter_archive as archive_of
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.images.oci.layers import Compression, LayerEntry, layer_writer, sort_key
+from buildmatrix.images.oci.layers import iter_archive as archive_of
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
+from buildmatrix.signing import verdict
+from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.keys import read_private, read_public
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight import rungs
-from buildmatrix.commands.preflight.device import run_devices
-from buildmatrix.commands.preflight.rungs import run_compute, run_memory
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Run, RunResult
+from buildmatrix.preflight import rungs
+from buildmatrix.preflight.device import run_devices
+from buildmatrix.preflight.rungs import run_compute, run_memory
 from buildmatrix.reports.preflight.model import Check, state_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]

@@ -15,15 +15,15 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from buildmatrix.commands.preflight import logs
-from buildmatrix.commands.preflight.cluster import (
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.preflight import logs
+from buildmatrix.preflight.cluster import (
     collect,
     find_subject,
     make_reference_subject,
     write_manifests,
 )
 from buildmatrix.reports.preflight.model import RungOutcome
-from buildmatrix.spec.load import load_spec
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 

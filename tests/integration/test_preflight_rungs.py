@@ -39,7 +39,7 @@ timeout = "1h"
 #: they measure is not what is tested here.
 SHORT = """
 from buildmatrix.cli import main
-from buildmatrix.commands.preflight import rungs
+from buildmatrix.preflight import rungs
 rungs.TIMED_S, rungs.MOST = 0.1, 128 << 20
 main()
 """

@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from buildmatrix.index.client import Client
-from buildmatrix.index.remote import RemoteFile
-from buildmatrix.locks.machine_indexes import default_indexes
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.remote import RemoteFile
+from buildmatrix.net.http.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

@@ -17,17 +17,17 @@ import pytest
 from components import missing
 from layer_archives import differences, of_folder
 
-from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import plain
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.registry.client import Registry
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.fleet.model import Subject, WorkerSettings
+from buildmatrix.fleet.work import judge_image, read_layer, resolve
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
+from buildmatrix.net.registry.client import Registry
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 

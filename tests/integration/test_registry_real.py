@@ -26,9 +26,9 @@ from conftest import stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry, htpasswd
 from relay import Relay
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import (
     Descriptor,
     Execution,
     ImageConfiguration,
@@ -37,9 +37,9 @@ from buildmatrix.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.registry import blobs
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry import blobs
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 
 @pytest.fixture(scope="session")
@@ -355,10 +355,10 @@ def test_what_is_attached_is_found_without_the_api(plain: DebianRegistry, image:
 PUSH = textwrap.dedent(
     """
     import io, pickle, sys
-    from buildmatrix.oci import documents
-    from buildmatrix.registry import uploads
-    from buildmatrix.registry.client import Registry
-    from buildmatrix.registry.reference import Reference
+    from buildmatrix.images.oci import documents
+    from buildmatrix.net.registry import uploads
+    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry.reference import Reference
     uploads.CHUNK = 1 << 19
     reference, layers, blobs, manifest = pickle.load(sys.stdin.buffer)
     with Registry() as registry:

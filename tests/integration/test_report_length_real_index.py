@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from buildmatrix.cli import group
+from buildmatrix.judge.model import Finding
+from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.run.saved import read
-from buildmatrix.rules.model import Finding
-from buildmatrix.rules.registry import drop_repeats
 
 pytestmark = pytest.mark.network
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
-from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
-from buildmatrix.inventory.model import Inventory, Stats
+from buildmatrix.facts.inventory.model import Inventory, Stats
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import SETTLED_NS, FactCache
 from buildmatrix.sources.local import system_packages
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import SETTLED_NS, FactCache
 
 
 def no_engine() -> Engine:

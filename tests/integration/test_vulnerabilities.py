@@ -11,17 +11,17 @@ import pytest
 from conftest import Buildmatrix
 from osv import OsvServer, osv_server
 
-from buildmatrix.locks.model import Lock, Package
-from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Policy, VulnerabilityPolicy
-from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.advisories import (
+from buildmatrix.base.progress import Silent
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.judge.advisories.advisories import (
     AdvisoryOptions,
     Limits,
     check,
     pending_advisories,
 )
-from buildmatrix.vulnerabilities.model import Advisories
+from buildmatrix.judge.advisories.model import Advisories
+from buildmatrix.locks.model import Lock, Package
+from buildmatrix.matrix.model import Policy, VulnerabilityPolicy
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JINJA = ("jinja2", "3.1.2")

@@ -16,11 +16,11 @@ from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
 
 from buildmatrix.commands.why.graph import join_graph
-from buildmatrix.inventory.collect import collect
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.reports.why.model import Edge, Graph
-from buildmatrix.trees.directory import DirectoryTree
 
 #: An image of the test stack that has a shell and a Python.
 BASE = "localhost:5000/python:3.11-slim-bookworm"

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
@@ -21,7 +22,6 @@ from buildmatrix.reports.fleet.model import (
     FleetState,
     FleetWork,
 )
-from buildmatrix.rules.composition import VendorBytes
 
 OWNERS = (
     "ml-platform", "search", "speech", "vision", "recommendations", "ads", "fraud", "research",

@@ -16,7 +16,26 @@ from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.catalogue.architectures import Support
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import (
+    Composition,
+    DistributionBytes,
+    FileBytes,
+    LayerBytes,
+    VendorBytes,
+)
+from buildmatrix.judge.model import (
+    Acceptance,
+    AuditTotals,
+    DeviceFit,
+    Finding,
+    FitReason,
+    Fix,
+    NodeFit,
+    TargetResult,
+    Verdict,
+)
 from buildmatrix.reports import formats
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (
@@ -36,25 +55,6 @@ from buildmatrix.reports.diff.model import (
 )
 from buildmatrix.reports.formats import Destination, Format, by_name
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
-from buildmatrix.rules.composition import (
-    Composition,
-    DistributionBytes,
-    FileBytes,
-    LayerBytes,
-    VendorBytes,
-)
-from buildmatrix.rules.model import (
-    Acceptance,
-    AuditTotals,
-    DeviceFit,
-    Finding,
-    FitReason,
-    Fix,
-    NodeFit,
-    TargetResult,
-    Verdict,
-)
-from buildmatrix.vulnerabilities.model import Advisory
 
 #: Names that would break out of an element, an attribute, a style or a script, or load something.
 EVIL = (

@@ -9,8 +9,8 @@ import httpcore
 import pytest
 from registry import RegistryServer
 
-from buildmatrix.http import transport
-from buildmatrix.http.failures import Patience
+from buildmatrix.net.http import transport
+from buildmatrix.net.http.failures import Patience
 
 #: A pause takes a moment. Nothing is given up: a busy machine takes its time over an answer.
 HASTY = Patience(

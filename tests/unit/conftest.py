@@ -12,7 +12,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from buildmatrix import urls
+from buildmatrix.base import urls
 
 # A test depends neither on luck nor on what else the machine does; tests/fuzz looks for new inputs.
 settings.register_profile(

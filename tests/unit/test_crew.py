@@ -13,8 +13,8 @@ from types import FrameType
 
 import pytest
 
-from buildmatrix import threads
-from buildmatrix.threads import Crew, side_by_side
+from buildmatrix.base import threads
+from buildmatrix.base.threads import Crew, side_by_side
 
 #: Seconds after which a test hangs.
 PATIENCE = 300
@@ -120,7 +120,7 @@ def in_the_foreground() -> Iterator[None]:
 PROGRAM = """
 import signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from buildmatrix.threads import Crew
+from buildmatrix.base.threads import Crew
 stopped = threading.Event()
 answers = 0
 crew = Crew(lambda number: number < 900 or stopped.wait(), 4, "t", stopped.set)
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_a_crew_at_work(answers: int) -> None:
 def interrupt_at(moment: int, action: Callable[[], object]) -> bool:
     """Run `action` with Ctrl-C at a step of this thread; False when it ended before that step.
 
-    A step is an instruction of `buildmatrix.threads`, or of a future, which has a lock.
+    A step is an instruction of `buildmatrix.base.threads`, or of a future, which has a lock.
     """
     steps = 0
 
@@ -207,7 +207,7 @@ def test_ctrl_c_after_the_last_answer_is_not_lost(in_the_foreground: None) -> No
 #: known without its field, and has another thread decode that.
 HALF_KNOWN = """
 import threading, msgspec
-from buildmatrix.threads import prepare_type
+from buildmatrix.base.threads import prepare_type
 
 class Inner(msgspec.Struct):
     value: "decode_beside()"

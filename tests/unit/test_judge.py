@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import SpecError
-from buildmatrix.judge import Judge
-from buildmatrix.spec.load import load_spec
+from buildmatrix.base.errors import SpecError
+from buildmatrix.judge.judging import Judge
+from buildmatrix.matrix.load import load_spec
 
 SPEC = """
 schema = 1

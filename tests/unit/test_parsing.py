@@ -1,4 +1,4 @@
-"""Foreign text is read by `buildmatrix.parsing`, or refused by one exception."""
+"""Foreign text is read by `buildmatrix.base.parsing`, or refused by one exception."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename
 from packaging.version import InvalidVersion
 
 import buildmatrix
-from buildmatrix import parsing, strict_json, toml
+from buildmatrix.base import parsing, strict_json, toml
 
 DIGITS = "9" * 5000
 DEEP = "(" * 3000

@@ -9,14 +9,14 @@ from fake_uv import FakeUv
 from lock_cases import spec_of, target
 from memory_registry import MemoryRegistry
 
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.promote import TagMove, move_tags
-from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.index.reading import Readings, WheelRequest
 from buildmatrix.locks import resolve
+from buildmatrix.locks.index.reading import Readings, WheelRequest
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.resolve import lock_targets
-from buildmatrix.progress import Silent
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.sources import resolved
 from buildmatrix.sources.questions import IndexQuestion
 

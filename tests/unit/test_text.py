@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildmatrix.text import (
+from buildmatrix.base.text import (
     each_text,
     guarded,
     in_json,

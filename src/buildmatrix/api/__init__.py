@@ -7,7 +7,7 @@ from buildmatrix.api.fleets import fleet_audit, fleet_scan
 from buildmatrix.api.judging import audit, scan
 from buildmatrix.api.questions import diff, drift, why
 from buildmatrix.api.workspace import CommandResult, Workspace
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.base.errors import BuildmatrixError
 
 __all__ = [
     "BuildmatrixError",

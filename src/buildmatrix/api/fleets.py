@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.workspace import CommandResult, Workspace
-from buildmatrix.errors import ComponentError, UsageError, most_severe
+from buildmatrix.base.errors import ComponentError, UsageError, most_severe
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.fleet.model import BackendPattern
-    from buildmatrix.commands.fleet.reference_lists import SubjectList
-    from buildmatrix.commands.fleet.running import ResultJournal, RunOutcome
+    from buildmatrix.fleet.model import BackendPattern
+    from buildmatrix.fleet.reference_lists import SubjectList
+    from buildmatrix.fleet.running import ResultJournal, RunOutcome
+    from buildmatrix.judge.acceptance import FailOn
     from buildmatrix.reports.fleet.model import FleetReport
-    from buildmatrix.rules.acceptance import FailOn
 
 
 def answered(
@@ -66,8 +66,8 @@ def need_dask() -> None:
 
 def earlier_report(path: Path) -> FleetReport:
     """An earlier report. Raises `UsageError`."""
+    from buildmatrix.facts.trees.base import reason
     from buildmatrix.reports.fleet.documents import parse
-    from buildmatrix.trees.base import reason
 
     try:
         return parse(path.read_bytes())
@@ -81,7 +81,7 @@ def earlier_report(path: Path) -> FleetReport:
 
 def checked_store(store: str) -> str:
     """The address of a store as workers are told it. Raises `UsageError` for what is none."""
-    from buildmatrix.store.shared import open_storage
+    from buildmatrix.images.store.shared import open_storage
 
     if store:
         # What is wrong with its address is said at once, and workers have other folders.
@@ -92,7 +92,7 @@ def checked_store(store: str) -> str:
 
 def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
     """Raise `UsageError` for what is none of `names`."""
-    from buildmatrix.spec.document import did_you_mean
+    from buildmatrix.matrix.document import did_you_mean
 
     if name not in names:
         raise UsageError(f"there is no {noun} {name!r}; {did_you_mean(name, names, plural)}")
@@ -158,14 +158,14 @@ def fleet_scan(
     """
     need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.fleet import work
-    from buildmatrix.commands.fleet.judging import parse_pattern
-    from buildmatrix.commands.fleet.lookup import AnswerLookup
-    from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
-    from buildmatrix.commands.fleet.reference_lists import SubjectSettings
-    from buildmatrix.commands.fleet.run import Steps, scan
-    from buildmatrix.commands.fleet.running import ResultJournal
-    from buildmatrix.commands.fleet.subjects import Lister
+    from buildmatrix.fleet import work
+    from buildmatrix.fleet.judging import parse_pattern
+    from buildmatrix.fleet.lookup import AnswerLookup
+    from buildmatrix.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
+    from buildmatrix.fleet.reference_lists import SubjectSettings
+    from buildmatrix.fleet.run import Steps, scan
+    from buildmatrix.fleet.running import ResultJournal
+    from buildmatrix.fleet.subjects import Lister
     from buildmatrix.sources.images import this_platform
 
     workspace = workspace or Workspace()
@@ -276,15 +276,15 @@ def fleet_audit(
     """
     need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.fleet.auditing import audit_file, audit_files
-    from buildmatrix.commands.fleet.judging import parse_pattern
-    from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-    from buildmatrix.commands.fleet.reference_lists import SubjectList
-    from buildmatrix.commands.fleet.repositories import find_repositories
-    from buildmatrix.commands.fleet.repository_files import plan_audit
-    from buildmatrix.commands.fleet.running import ResultJournal
+    from buildmatrix.fleet.auditing import audit_file, audit_files
+    from buildmatrix.fleet.judging import parse_pattern
+    from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+    from buildmatrix.fleet.reference_lists import SubjectList
+    from buildmatrix.fleet.repositories import find_repositories
+    from buildmatrix.fleet.repository_files import plan_audit
+    from buildmatrix.fleet.running import ResultJournal
+    from buildmatrix.matrix.model import PLATFORM
     from buildmatrix.sources.points import check_platform
-    from buildmatrix.spec.model import PLATFORM
 
     workspace = workspace or Workspace()
     data_files = workspace.data_files()

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.workspace import CommandResult, Workspace
-from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import RUN
-from buildmatrix.spec.model import Waiver
 
 if TYPE_CHECKING:
     from buildmatrix.commands.audit.session import AuditSession, Results
     from buildmatrix.commands.diff.git_revision import Revision
-    from buildmatrix.judge import Judge
+    from buildmatrix.judge.acceptance import FailOn
+    from buildmatrix.judge.judging import Judge
+    from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.run.model import Report
-    from buildmatrix.rules.acceptance import FailOn
-    from buildmatrix.spec.model import Spec, Target
 
 
 def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
@@ -59,8 +59,8 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
     """The waivers in a file; `ids` are the targets of the specification, if there is one."""
     if path is None:
         return ()
-    from buildmatrix.rules.acceptance import check_waived_rules
-    from buildmatrix.spec.policy import load_waivers
+    from buildmatrix.judge.acceptance import check_waived_rules
+    from buildmatrix.matrix.policy import load_waivers
 
     waivers = load_waivers(path, ids)
     check_waived_rules(waivers)
@@ -139,9 +139,9 @@ def audit(
         check_usable,
         judge_for,
     )
-    from buildmatrix.index.reading import CachingReader
+    from buildmatrix.locks.index.reading import CachingReader
+    from buildmatrix.matrix.model import bare_spec
     from buildmatrix.reports.run.model import exit_code
-    from buildmatrix.spec.model import bare_spec
 
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")
@@ -270,7 +270,7 @@ def _declared(
     workspace: Workspace, select: str, backend: str | None, runtime: str
 ) -> tuple[Spec, Target]:
     """The target of the specification that is meant."""
-    from buildmatrix.spec.matrix import select as selected
+    from buildmatrix.matrix.matrix import select as selected
 
     if backend is not None or runtime != "any":
         raise UsageError("--select says the backend and its version; leave the others out")

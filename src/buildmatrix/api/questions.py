@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.api.judging import more_waivers
 from buildmatrix.api.workspace import CommandResult, Workspace
-from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
+from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT, WHY
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import OpenTree
+    from buildmatrix.judge.acceptance import FailOn
     from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.why.model import Answer
-    from buildmatrix.rules.acceptance import FailOn
 
 
 def diff(

@@ -13,25 +13,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from buildmatrix.base.errors import EXIT_OK, ComponentError, UsageError
+from buildmatrix.base.progress import Progress, Silent
+from buildmatrix.base.text import safe
 from buildmatrix.engines.choice import AUTO
-from buildmatrix.errors import EXIT_OK, ComponentError, UsageError
-from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.formats import Destination, Format, by_name, names
 from buildmatrix.reports.repository import time_of_writing
-from buildmatrix.text import safe
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine
-    from buildmatrix.index.client import Client
-    from buildmatrix.index.remote import RemoteFile
-    from buildmatrix.index.wheels import WheelReader
-    from buildmatrix.inventory.workers import Watch
-    from buildmatrix.registry.client import Registry
+    from buildmatrix.facts.inventory.workers import Watch
+    from buildmatrix.images.store.cache import Cache
+    from buildmatrix.images.store.facts import FactCache
+    from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+    from buildmatrix.locks.index.client import Client
+    from buildmatrix.locks.index.remote import RemoteFile
+    from buildmatrix.locks.index.wheels import WheelReader
+    from buildmatrix.matrix.model import Spec
+    from buildmatrix.net.registry.client import Registry
     from buildmatrix.sources.model import Command, ReadingOptions, Source
-    from buildmatrix.spec.model import Spec
-    from buildmatrix.store.cache import Cache
-    from buildmatrix.store.facts import FactCache
-    from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 
 Document = TypeVar("Document", covariant=True)
@@ -137,7 +137,7 @@ class Workspace:
     def load(self, path: Path | None = None) -> Spec:
         """The specification (or that in `path`), checked against what the catalogue knows."""
         from buildmatrix.catalogue.load import load as load_catalogue
-        from buildmatrix.spec.load import load_spec
+        from buildmatrix.matrix.load import load_spec
 
         file = path or self.specification
         return load_spec(file, backends=lambda files: load_catalogue(files).backends)
@@ -158,19 +158,19 @@ class Workspace:
 
     def data_files(self) -> tuple[Path, ...]:
         """The user's own data files for the catalogue, for a SOURCE that is not a target."""
-        from buildmatrix.spec.checks import read_data_files
+        from buildmatrix.matrix.checks import read_data_files
 
         return read_data_files(self.specification)
 
     def user_cache(self) -> Cache:
         """The cache of this user; one that keeps nothing where it is not wanted."""
-        from buildmatrix.store.cache import Cache, default_folder
+        from buildmatrix.images.store.cache import Cache, default_folder
 
         return _cache_in(default_folder(os.environ), self.log) if self.cache else Cache(None)
 
     def fact_cache(self) -> FactCache | None:
         """The cache of facts of this user; None where it is not wanted."""
-        from buildmatrix.store.facts import FactCache
+        from buildmatrix.images.store.facts import FactCache
 
         return FactCache(self.user_cache()) if self.cache else None
 
@@ -183,7 +183,7 @@ class Workspace:
     def keeper(self, name: str | None = None) -> Engine:
         """Return the engine whose images are read."""
         from buildmatrix.engines import choice
-        from buildmatrix.state.folder import images_folder
+        from buildmatrix.sources.state.folder import images_folder
 
         folder = images_folder(self.specification)
         return choice.keeper(name or self.engine, self._own_engine, folder)
@@ -192,8 +192,8 @@ class Workspace:
         """Return the reader of images in registries, with the mirrors that this machine's settings
         name.
         """
-        from buildmatrix.registry.client import Registry
-        from buildmatrix.registry.mirrors import Mirrors
+        from buildmatrix.net.registry.client import Registry
+        from buildmatrix.net.registry.mirrors import Mirrors
 
         return Registry(
             offline=self.offline,
@@ -204,13 +204,13 @@ class Workspace:
     @contextmanager
     def wheels(self) -> Iterator[WheelReader]:
         """Reads wheels on an index; what was read before is known from the cache."""
-        from buildmatrix.index.wheels import WheelReader
+        from buildmatrix.locks.index.wheels import WheelReader
 
         kept = self.user_cache()
         with ExitStack() as stack:
 
             def client() -> Client:
-                from buildmatrix.index.client import Client
+                from buildmatrix.locks.index.client import Client
 
                 return stack.enter_context(Client(offline=self.offline, cache=kept))
 
@@ -275,7 +275,7 @@ class Workspace:
 
     def advisories(self, wanted: bool) -> AdvisoryOptions | None:
         """Return the settings for known vulnerabilities; None to skip them."""
-        from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
+        from buildmatrix.judge.advisories.advisories import AdvisoryOptions
 
         return AdvisoryOptions(self.offline, self.user_cache()) if wanted else None
 
@@ -285,8 +285,8 @@ class Workspace:
     def _own_engine(self) -> Engine:
         from buildmatrix.engines.oci.engine import OciEngine
         from buildmatrix.engines.oci.store import ImageStore
-        from buildmatrix.state.folder import images_folder
-        from buildmatrix.store.cache import default_folder
+        from buildmatrix.images.store.cache import default_folder
+        from buildmatrix.sources.state.folder import images_folder
 
         # What is built is kept, whatever is not to be read from the cache.
         kept = _cache_in(default_folder(os.environ), self.log)
@@ -298,7 +298,7 @@ class Workspace:
 @functools.cache
 def _cache_in(folder: Path, log: Log) -> Cache:
     """One for all calls: what is wrong with it is said once."""
-    from buildmatrix.store.cache import Cache
+    from buildmatrix.images.store.cache import Cache
 
     return Cache(
         folder, lambda text: log("warning", f"{text} (set BUILDMATRIX_CACHE to another folder)")

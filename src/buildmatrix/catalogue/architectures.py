@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.catalogue.tables import Product
-from buildmatrix.spec.model import NodeClass
+from buildmatrix.matrix.model import NodeClass
 
 # Names are those that the tools use: `sm_90`, `compute_90`, `gfx942:xnack-`, `spir64`. What runs as
 # it is was made for the GPU or an older one of its line (`native`), for its family (`sm_100f`), or
@@ -194,7 +194,7 @@ def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
     """The GPU architectures of a node class: its `archs`, then those of its `products`, each once.
 
     A product that the catalogue does not know adds none; such a specification is not loaded
-    (`spec.load`).
+    (`matrix.load`).
     """
     products = (product(name, node.backend, catalogue) for name in node.products)
     return tuple(

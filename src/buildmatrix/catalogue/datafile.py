@@ -11,18 +11,18 @@ from pathlib import Path
 import msgspec
 from packaging.specifiers import InvalidSpecifier
 
-from buildmatrix import toml
+from buildmatrix.base import toml
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, entries
-from buildmatrix.elf.search import MARKS
-from buildmatrix.errors import Problem, SpecError
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec import document, kinds
-from buildmatrix.spec.document import KeyPath as Place
-from buildmatrix.spec.document import Problems
-from buildmatrix.spec.kinds import numbers
-from buildmatrix.spec.model import Position
-from buildmatrix.threads import prepare_type
+from buildmatrix.facts.elf.search import MARKS
+from buildmatrix.matrix import document, kinds
+from buildmatrix.matrix.document import KeyPath as Place
+from buildmatrix.matrix.document import Problems
+from buildmatrix.matrix.kinds import numbers
+from buildmatrix.matrix.model import Position
 
 _Locate = Callable[[Place], Position | None]
 

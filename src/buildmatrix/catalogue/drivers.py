@@ -1,6 +1,6 @@
 """Drivers: the oldest one for a toolkit, the newest toolkit for a driver, and images' conditions.
 
-The tables are data (`*.compat.toml`). A driver is a range (`spec.kinds`) and judged by its
+The tables are data (`*.compat.toml`). A driver is a range (`matrix.kinds`) and judged by its
 lowest end: what runs there runs on all of it, as drivers run what older ones ran. `570` alone
 stands for the releases of that branch that the tables name. A driver that is newer than every row
 of a table is judged by the newest.
@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from buildmatrix.catalogue.entries import CatalogueEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.tables import DriverFloor, DriverPair, ToolkitDriver
-from buildmatrix.spec.kinds import Numbers, VersionRange, compare, numbers
+from buildmatrix.matrix.kinds import Numbers, VersionRange, compare, numbers
 
 # Source: NVIDIA/libnvidia-container, src/cli/dsl.c and configure.c. Blanks part alternatives,
 # commas what all must hold; `cuda`, `driver` and `arch` are compared as versions, `brand` as a text
@@ -103,7 +103,7 @@ def _met(text: str, node: NodeFacts) -> bool | None:
     }[operator]
 
 
-# The tables are data (`*.compat.toml`). A driver is a range (`spec.kinds`) and judged by
+# The tables are data (`*.compat.toml`). A driver is a range (`matrix.kinds`) and judged by
 # its lowest end: what runs there runs on all of it, as drivers run what older ones ran. `570` alone
 # stands for the releases of that branch that the tables name. A driver that is newer than every row
 # of a table is judged by the newest.

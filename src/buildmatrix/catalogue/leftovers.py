@@ -18,8 +18,8 @@ from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence
 from buildmatrix.catalogue.model import Evidence, LeftoverKind
-from buildmatrix.inventory.listing import LinkedPaths
-from buildmatrix.inventory.model import PACKAGES, Artefact, Binary, Container, Inventory
+from buildmatrix.facts.inventory.listing import LinkedPaths
+from buildmatrix.facts.inventory.model import PACKAGES, Artefact, Binary, Container, Inventory
 
 #: Variables that name folders which programs search.
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")

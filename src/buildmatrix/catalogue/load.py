@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.catalogue.datafile import read, read_file
 from buildmatrix.catalogue.entries import (
     ArtifactEntry,
@@ -68,7 +69,6 @@ from buildmatrix.catalogue.tables import (
     VariantFeature,
     VersionPair,
 )
-from buildmatrix.errors import Problem, SpecError
 
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 EntryT_co = TypeVar("EntryT_co", bound=CatalogueEntry, covariant=True)

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.parsing import parse_specifiers, version_or_none
 from buildmatrix.catalogue.datafile import replacement
 from buildmatrix.catalogue.entries import (
     BuildPart,
@@ -27,10 +29,8 @@ from buildmatrix.catalogue.model import (
     Where,
 )
 from buildmatrix.catalogue.names import demangle, library_names, matches, matches_any, version_of
-from buildmatrix.errors import UsageError
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
-from buildmatrix.parsing import parse_specifiers, version_or_none
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 # Single questions to the catalogue: whose library, whose distribution, whose image is this?
 

@@ -30,9 +30,9 @@ from buildmatrix.catalogue.names import (
     matches_any,
     opened_library,
 )
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.model import Mark, Section
-from buildmatrix.inventory.model import (
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import Mark, Section
+from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,
     ClosedFile,

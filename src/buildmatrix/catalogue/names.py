@@ -95,8 +95,8 @@ _BARE_NAMES = ("find_library", "load_nvidia_dynamic_lib")
 def opened_library(call: str, text: str) -> str | None:
     """The file name of the library that a call in Python means; None for what is no library.
 
-    `call` and `text` as in `inventory.model.PythonLoad`: `cudart` in `load_nvidia_dynamic_lib` is
-    `libcudart.so`, and `torchvision::nms` is an operator.
+    `call` and `text` as in `facts.inventory.model.PythonLoad`: `cudart` in
+    `load_nvidia_dynamic_lib` is `libcudart.so`, and `torchvision::nms` is an operator.
     """
     if "::" in text:
         return None

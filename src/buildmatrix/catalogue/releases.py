@@ -9,12 +9,12 @@ from functools import lru_cache
 
 from packaging.markers import InvalidMarker, default_environment
 
+from buildmatrix.base.parsing import holds, requirement_or_none
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import BackendEntry, DistributionMatch
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.inventory.model import Distribution
-from buildmatrix.parsing import holds, requirement_or_none
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import Distribution
 
 # Runtime lines: which toolkit a runtime belongs to, and what a local version was built for
 

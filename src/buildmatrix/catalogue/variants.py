@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.base.parsing import version_or_none
 from buildmatrix.catalogue.architectures import READY, Grade, architectures, grade
 from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.tables import VariantFeature
-from buildmatrix.elf.notes import level_number
-from buildmatrix.inventory.variants import Properties, VariantMetadata
-from buildmatrix.parsing import version_or_none
-from buildmatrix.spec.kinds import numbers, version_range
-from buildmatrix.spec.model import NodeClass, Target
+from buildmatrix.facts.elf.notes import level_number
+from buildmatrix.facts.inventory.variants import Properties, VariantMetadata
+from buildmatrix.matrix.kinds import numbers, version_range
+from buildmatrix.matrix.model import NodeClass, Target
 
 State = Literal["yes", "no", "unknown"]
 #: Of device code that runs, the best first.

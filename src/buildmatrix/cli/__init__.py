@@ -20,6 +20,14 @@ from typing import Any, NoReturn
 import click
 
 from buildmatrix import __version__
+from buildmatrix.base.errors import (
+    EXIT_DEFECT,
+    EXIT_INTERRUPTED,
+    BuildmatrixError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.base.text import printable
 from buildmatrix.cli import console
 from buildmatrix.cli.completing import VARIABLE
 from buildmatrix.cli.options import (
@@ -30,14 +38,6 @@ from buildmatrix.cli.options import (
     stacked,
     with_global_options,
 )
-from buildmatrix.errors import (
-    EXIT_DEFECT,
-    EXIT_INTERRUPTED,
-    BuildmatrixError,
-    UndecidedError,
-    UsageError,
-)
-from buildmatrix.text import printable
 
 #: Command → one line for `--help`.
 COMMANDS = {
@@ -140,7 +140,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names. Raises `click.UsageError` with a hint."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from buildmatrix.spec.document import did_you_mean
+            from buildmatrix.matrix.document import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS, "commands")
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)

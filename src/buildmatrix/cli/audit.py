@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -21,12 +22,11 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
 from buildmatrix.cli.workspace import cache_option, workspace
-from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
     from buildmatrix.api.workspace import CommandResult
+    from buildmatrix.matrix.model import Spec
     from buildmatrix.reports.run.model import Report
-    from buildmatrix.spec.model import Spec
 
 
 @click.command("audit", short_help="Show what locked wheels would bring in.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
@@ -27,15 +28,14 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_report
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.workspace import engine_option, engine_options, workspace
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
-from buildmatrix.rules.rungs import RUNGS, Rung
+from buildmatrix.judge.rungs import RUNGS, Rung
 
 if TYPE_CHECKING:
-    from buildmatrix.attestation.attach import Signer
     from buildmatrix.commands.build.run import Result
     from buildmatrix.engines.model import Engine, Surroundings
-    from buildmatrix.rules.acceptance import FailOn
-    from buildmatrix.spec.model import Target
+    from buildmatrix.judge.acceptance import FailOn
+    from buildmatrix.matrix.model import Target
+    from buildmatrix.signing.attach import Signer
 
 
 @click.command("build", short_help="Run the whole pipeline.")
@@ -191,8 +191,8 @@ def build_command(
 
 def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Signer:
     """Return the signer of verdicts. Raises `UsageError`, `ComponentError`, `UndecidedError`."""
-    from buildmatrix.attestation.keyless import make_keyless_signer
-    from buildmatrix.attestation.keys import PASSWORD, read_private
+    from buildmatrix.signing.keyless import make_keyless_signer
+    from buildmatrix.signing.keys import PASSWORD, read_private
 
     if not published:
         raise UsageError("--attest signs what is published; add --push or --stage")
@@ -224,7 +224,7 @@ def check_save(file: str, targets: Sequence[Target]) -> None:
 def save_images(file: str, result: Result, engine: Engine, settings: CommandSettings) -> None:
     """Write the archives of the targets that are green. Raises `BuildError` when a disk is full."""
     from buildmatrix.engines.process import writing
-    from buildmatrix.inventory.writing import open_atomically
+    from buildmatrix.facts.inventory.writing import open_atomically
 
     for target in result.report.targets:
         if target.error or any(state in ("failed", "undecided") for state in target.gates.values()):
@@ -263,8 +263,8 @@ def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
     """
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.build.checks import not_run_here, run
-    from buildmatrix.commands.preflight.subject import find_last_image
-    from buildmatrix.state.folder import State
+    from buildmatrix.preflight.subject import find_last_image
+    from buildmatrix.sources.state.folder import State
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends

@@ -55,7 +55,7 @@ def _specification(ctx: click.Context) -> Path:
 
 
 def _target_names(ctx: click.Context) -> dict[str, str]:
-    from buildmatrix.spec.load import load_spec
+    from buildmatrix.matrix.load import load_spec
 
     return {target.id: target.backend for target in load_spec(_specification(ctx)).targets}
 
@@ -112,7 +112,7 @@ def backends(ctx: click.Context) -> Mapping[str, str]:
 @_quiet
 def rules(_ctx: click.Context) -> Mapping[str, str]:
     """Codes of rules."""
-    from buildmatrix.rules.registry import RULES
+    from buildmatrix.judge.registry import RULES
 
     return {rule.code: rule.name for rule in RULES}
 

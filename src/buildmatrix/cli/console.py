@@ -1,7 +1,7 @@
 """Output of the program: standard output, standard error and files.
 
 Everything is printed through here, so that nothing foreign reaches a terminal or a CI log that
-either would obey, and no secret at all (`buildmatrix.text`).
+either would obey, and no secret at all (`buildmatrix.base.text`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Protocol
 
 import click
 
-from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.text import LINES, Syntax, safe
+from buildmatrix.base.errors import UndecidedError, UsageError
+from buildmatrix.base.text import LINES, Syntax, safe
 
 #: Held while something is printed: no line of progress comes into a report.
 LOCK = threading.RLock()
@@ -41,7 +41,7 @@ def say(text: str, syntax: Syntax = LINES) -> None:
 
     Raises `UndecidedError` when it takes nothing more.
     """
-    from buildmatrix.trees.base import reason
+    from buildmatrix.facts.trees.base import reason
 
     try:
         with LOCK:
@@ -85,7 +85,7 @@ def write_data(data: bytes, output: Path | None) -> None:
 
     Raises what `write` raises, and `UsageError` for a terminal.
     """
-    from buildmatrix.trees.base import reason
+    from buildmatrix.facts.trees.base import reason
 
     if output is not None and str(output) != "-":
         with _writable(output):
@@ -108,7 +108,7 @@ def write_data(data: bytes, output: Path | None) -> None:
 @contextmanager
 def _writable(output: Path) -> Iterator[None]:
     """A block that writes a file: its folder is there, and what goes wrong is said."""
-    from buildmatrix.trees.base import reason
+    from buildmatrix.facts.trees.base import reason
 
     try:
         if not output.is_absolute():

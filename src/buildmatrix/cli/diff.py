@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -17,11 +18,10 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import check_formats, write_result
 from buildmatrix.cli.workspace import engine_option, image_options, workspace
-from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.judge.acceptance import FailOn
 
 
 FORMATS = names(DIFF)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import size
 from buildmatrix.cli import console
-from buildmatrix.progress import Progress
-from buildmatrix.text import size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import CommandSettings, option, stacked, with_global_options
 from buildmatrix.cli.output import check_formats, result_options, write_result
 from buildmatrix.cli.workspace import platform_option, workspace
-from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import FLEET, names
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.judge.acceptance import FailOn
 
 
 FORMATS = names(FLEET)

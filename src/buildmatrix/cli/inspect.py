@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -24,14 +25,13 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.progress import set_aside
 from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
-from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:
+    from buildmatrix.matrix.model import Target
     from buildmatrix.reports.drawings import Drawing
     from buildmatrix.reports.inspect import Inspection, Machines
     from buildmatrix.sources.model import ReadingOptions, Source
-    from buildmatrix.spec.model import Target
 
 
 #: Formats that only the graph of libraries has.
@@ -174,7 +174,7 @@ def explore_command(
     first; nothing of it is executed. `?` shows the keys.
     """
     _check_terminal()
-    from buildmatrix.commands.explore.reading import make_exploration
+    from buildmatrix.explore.reading import make_exploration
     from buildmatrix.sources.model import Declared
 
     declared = None
@@ -204,7 +204,7 @@ def explore_command(
             of_wheels=isinstance(parsed, Declared),
             data_files=here.data_files(),
         )
-    from buildmatrix.commands.explore.app import ExploreApp
+    from buildmatrix.explore.app import ExploreApp
 
     app = ExploreApp(exploration)
     # What was read stays until the end. A collection that walks through all of it, which takes half

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    ComponentError,
+    SpecError,
+    UndecidedError,
+    UsageError,
+    most_severe,
+)
+from buildmatrix.base.text import JSON, STYLED
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say, write
 from buildmatrix.cli.options import (
@@ -26,22 +36,12 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import DOCKER, OCI
-from buildmatrix.errors import (
-    EXIT_FINDINGS,
-    EXIT_OK,
-    ComponentError,
-    SpecError,
-    UndecidedError,
-    UsageError,
-    most_severe,
-)
 from buildmatrix.reports.formats import DOCTOR, NODE_CLASSES, names
-from buildmatrix.text import JSON, STYLED
 
 if TYPE_CHECKING:
     from buildmatrix.commands.doctor.node import Node, Sample
+    from buildmatrix.matrix.model import Spec
     from buildmatrix.reports.doctor import Diagnosis, DoctorLine, State
-    from buildmatrix.spec.model import Spec
 
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -65,11 +65,11 @@ def _lines(
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
     """Each thing that is checked, as soon as it is known; then what makes a document of them."""
     from buildmatrix.commands.doctor import examine
-    from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.commands.doctor.node import format_checks as node_lines
-    from buildmatrix.locks.machine_indexes import default_indexes
+    from buildmatrix.matrix.checks import read_data_files
+    from buildmatrix.net.http.machine_indexes import default_indexes
+    from buildmatrix.preflight.machine import MachineFiles
     from buildmatrix.reports.doctor import DoctorLine
-    from buildmatrix.spec.checks import read_data_files
 
     here = workspace(settings)
     lines, facilities = examine.check_engines(here.builder(DOCKER), here.builder(OCI), builder)
@@ -125,8 +125,8 @@ def _process(
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
     """Read the libraries that one process has mapped, and nothing else."""
     from buildmatrix.commands.doctor import examine
-    from buildmatrix.commands.doctor.machine import MachineFiles
-    from buildmatrix.spec.checks import read_data_files
+    from buildmatrix.matrix.checks import read_data_files
+    from buildmatrix.preflight.machine import MachineFiles
 
     line, catalogue = examine.check_catalogue(lambda: read_data_files(settings.file))
     if line.state != "ok":
@@ -239,7 +239,7 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     """
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
-    from buildmatrix.spec.checks import read_data_files
+    from buildmatrix.matrix.checks import read_data_files
 
     catalogue = load_catalogue(read_data_files(settings.file) if settings.file.is_file() else ())
     text, notes = write_tables(read_nodes(files, catalogue), catalogue)

@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildmatrixError,
+    UsageError,
+    most_severe,
+)
+from buildmatrix.base.text import JSON, JSON_LINE, STYLED
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -24,9 +32,7 @@ from buildmatrix.cli.options import (
     shard_options,
 )
 from buildmatrix.cli.progress import progress
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, BuildmatrixError, UsageError, most_severe
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.text import JSON, JSON_LINE, STYLED
+from buildmatrix.matrix.model import Spec, Target
 
 if TYPE_CHECKING:
     from buildmatrix.locks.model import Lock
@@ -181,8 +187,8 @@ def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
 
     Notes are for reports. Errors are printed even where `quiet` leaves out the rest.
     """
-    from buildmatrix.judge import Judge
-    from buildmatrix.rules.acceptance import fails
+    from buildmatrix.judge.acceptance import fails
+    from buildmatrix.judge.judging import Judge
 
     judge = Judge(spec, "error", date.today())
     lines: dict[str, bool] = {}
@@ -330,8 +336,8 @@ def generate_command(
 
     The same specification and locks give the same bytes.
     """
+    from buildmatrix.engines.render.dockerfile import differences, generate, write
     from buildmatrix.locks.pylock import read_lock
-    from buildmatrix.render.dockerfile import differences, generate, write
 
     spec, targets = load_targets(settings, globs, subset)
     if output is not None:

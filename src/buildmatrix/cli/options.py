@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
-from buildmatrix.errors import UsageError
+from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
-from buildmatrix.spec.model import Spec, Target
 
 if TYPE_CHECKING:
+    from buildmatrix.matrix.matrix import Shard
     from buildmatrix.reports.run.model import Report
-    from buildmatrix.spec.matrix import Shard
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -215,7 +215,7 @@ def load_targets(
     settings: CommandSettings, globs: Sequence[str], subset: str | None
 ) -> tuple[Spec, tuple[Target, ...]]:
     """The specification, and the targets that were selected."""
-    from buildmatrix.spec.matrix import select
+    from buildmatrix.matrix.matrix import select
 
     spec = load(settings)
     return spec, select(spec, globs, subset)
@@ -250,7 +250,7 @@ class Sharding:
 
     def of(self, targets: Sequence[Target], settings: CommandSettings) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
-        from buildmatrix.spec.matrix import divided, plan_digest
+        from buildmatrix.matrix.matrix import divided, plan_digest
 
         seconds: dict[str, float] = {}
         for path in self.timings:
@@ -306,7 +306,7 @@ def load_shard(
 
 
 def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
-    from buildmatrix.spec.matrix import Shard
+    from buildmatrix.matrix.matrix import Shard
 
     if shard:
         return Sharding(Shard.parse(shard), timings)
@@ -323,8 +323,8 @@ def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
 
 
 def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
-    from buildmatrix.state import journal
-    from buildmatrix.state.folder import State
+    from buildmatrix.sources.state import journal
+    from buildmatrix.sources.state.folder import State
 
     return {
         target.id: journal.load_seconds(State(path).target_files(target.id)) for target in targets

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
 from buildmatrix.cli.options import Command, formats_option, option, stacked
-from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name, names
 from buildmatrix.reports.repository import time_of_writing
 

@@ -22,8 +22,8 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.workspace import engine_option, workspace
 from buildmatrix.engines.choice import OCI
+from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.formats import PREFLIGHT, names
-from buildmatrix.rules.rungs import RUNGS, Rung
 
 FORMATS = names(PREFLIGHT)
 
@@ -146,15 +146,11 @@ def preflight_command(
     """
     from datetime import date
 
-    from buildmatrix.commands.preflight import baseline as baselines
-    from buildmatrix.commands.preflight.cluster import select_subjects, write_manifests
-    from buildmatrix.commands.preflight.run import exit_code, preflight
-    from buildmatrix.commands.preflight.subject import (
-        find_image,
-        make_reference_subject,
-        select_targets,
-    )
-    from buildmatrix.errors import EXIT_OK, UsageError
+    from buildmatrix.base.errors import EXIT_OK, UsageError
+    from buildmatrix.preflight import baseline as baselines
+    from buildmatrix.preflight.cluster import select_subjects, write_manifests
+    from buildmatrix.preflight.run import exit_code, preflight
+    from buildmatrix.preflight.subject import find_image, make_reference_subject, select_targets
 
     pairs = check_formats(formats, None if kubernetes else output, FORMATS)
     here = workspace(settings, engine=engine)
@@ -237,12 +233,12 @@ def collect(
     """
     from datetime import date
 
-    from buildmatrix.commands.preflight import baseline as baselines
-    from buildmatrix.commands.preflight.cluster import collect as joined
-    from buildmatrix.commands.preflight.cluster import find_subject
-    from buildmatrix.commands.preflight.logs import read_logs
-    from buildmatrix.commands.preflight.run import exit_code
-    from buildmatrix.registry.reference import Reference
+    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.preflight import baseline as baselines
+    from buildmatrix.preflight.cluster import collect as joined
+    from buildmatrix.preflight.cluster import find_subject
+    from buildmatrix.preflight.logs import read_logs
+    from buildmatrix.preflight.run import exit_code
 
     pairs = check_formats(formats, output, FORMATS)
     here = workspace(settings)

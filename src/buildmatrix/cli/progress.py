@@ -14,12 +14,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.progress import Progress, Silent
+from buildmatrix.base.text import printable, shown
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import Display, LiveTable, PlainLines
 from buildmatrix.cli.options import CommandSettings
-from buildmatrix.inventory.workers import COMPANIONS
-from buildmatrix.progress import Progress, Silent
-from buildmatrix.text import printable, shown
+from buildmatrix.facts.inventory.workers import COMPANIONS
 
 if TYPE_CHECKING:
     pass
@@ -65,7 +65,7 @@ class _Shown:
 class Ticker:
     """A thread that calls `beat`, which says in how many seconds it wants to be called again.
 
-    It rests while this process forks (`inventory.workers`).
+    It rests while this process forks (`facts.inventory.workers`).
     """
 
     def __init__(

@@ -7,12 +7,12 @@ import json
 
 import click
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.text import JSON, JSON_LINE
 from buildmatrix.cli import completing
 from buildmatrix.cli.completing import VARIABLE
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import CommandSettings, format_option, option
-from buildmatrix.errors import UsageError
-from buildmatrix.text import JSON, JSON_LINE
 
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
@@ -45,7 +45,7 @@ def rules_command(
 
 
 def _rules(code: str | None, style: str) -> None:
-    from buildmatrix.rules.registry import RULES, rule_page
+    from buildmatrix.judge.registry import RULES, rule_page
 
     if code is not None:
         codes = {rule.name: rule.code for rule in RULES}
@@ -76,7 +76,7 @@ def _rules(code: str | None, style: str) -> None:
 def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
     from buildmatrix.catalogue import listing
     from buildmatrix.catalogue.load import load
-    from buildmatrix.spec.checks import read_data_files
+    from buildmatrix.matrix.checks import read_data_files
 
     catalogue = load(read_data_files(settings.file))
     backend = None if name is None else listing.backend_named(name, catalogue)
@@ -95,11 +95,11 @@ def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
 
 #: Document → where its schema is made.
 _SCHEMAS = {
-    "spec": ("spec.keys", "schema"),
+    "spec": ("matrix.keys", "schema"),
     "report": ("reports.schemas", "report"),
     "diff": ("reports.schemas", "diff"),
     "drift": ("reports.schemas", "drift"),
-    "verdict": ("attestation.verdict", "schema"),
+    "verdict": ("signing.verdict", "schema"),
     "promotion": ("reports.schemas", "promotion"),
     "verification": ("reports.schemas", "verification"),
     "doctor": ("reports.schemas", "diagnosis"),

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.cli.options import CommandSettings, formats_option, option, output_option
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.progress import progress
-from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.formats import PROMOTE, VERIFY, names
 
 if TYPE_CHECKING:
-    from buildmatrix.attestation.keyless import CertificateCheck
-    from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.judge.acceptance import FailOn
+    from buildmatrix.signing.keyless import CertificateCheck
 
 
 PROMOTE_FORMATS = names(PROMOTE)
@@ -53,7 +53,7 @@ def promote_command(
     it again to go on.
     """
     from buildmatrix.commands.promote import promote
-    from buildmatrix.registry.client import Registry
+    from buildmatrix.net.registry.client import Registry
     from buildmatrix.reports.run.saved import read
 
     pairs = check_formats(formats, output, PROMOTE_FORMATS)
@@ -88,7 +88,7 @@ def _certificates(
     subjects: tuple[str, ...], issuer: str | None, trust_root: Path | None
 ) -> CertificateCheck | None:
     """Return the check of signatures by an identity; None if none may sign. Raises `UsageError`."""
-    from buildmatrix.attestation.keyless import CertificateCheck, Identity, load_trusted_root
+    from buildmatrix.signing.keyless import CertificateCheck, Identity, load_trusted_root
 
     if not subjects:
         for name, value in (("--issuer", issuer), ("--trust-root", trust_root)):
@@ -152,10 +152,10 @@ def verify_command(
     passed, and what was accepted still is. 1: it is not, and each reason is told. 3: the registry
     cannot be asked, so it is unknown.
     """
-    from buildmatrix.attestation.keys import read_public
     from buildmatrix.commands.verify import AdmissionDemands, exit_code, verify
-    from buildmatrix.oci.documents import Platform
-    from buildmatrix.registry.client import Registry
+    from buildmatrix.images.oci.documents import Platform
+    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.signing.keys import read_public
     from buildmatrix.sources.images import reference_of
 
     pairs = check_formats(formats, output, VERIFY_FORMATS)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.output import check_formats, report_options, write_report
-from buildmatrix.errors import UsageError
 
 STDIN = Path("-")
 

@@ -13,7 +13,7 @@ from buildmatrix.cli.output import check_formats, policy_option, report_options,
 from buildmatrix.cli.workspace import engine_option, image_options, workspace
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.judge.acceptance import FailOn
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")

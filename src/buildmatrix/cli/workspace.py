@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from buildmatrix.api.workspace import Level, Workspace
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings, option, stacked
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
-from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import Surroundings

@@ -15,19 +15,19 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier
 
+from buildmatrix.base.errors import Problem, SpecError, UsageError
+from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.architectures import architectures
 from buildmatrix.catalogue.drivers import of_backend
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec.document import did_you_mean
-from buildmatrix.spec.kinds import numbers
-from buildmatrix.spec.matrix import ANY
-from buildmatrix.spec.model import NodeClass, Spec, Target
-from buildmatrix.text import listing
+from buildmatrix.matrix.document import did_you_mean
+from buildmatrix.matrix.kinds import numbers
+from buildmatrix.matrix.matrix import ANY
+from buildmatrix.matrix.model import NodeClass, Spec, Target
 
 SCHEMA = "buildmatrix/cache-key/1"
 #: Characters of a label's value.

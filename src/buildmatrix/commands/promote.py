@@ -10,25 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
     Interrupted,
     UndecidedError,
     UsageError,
 )
-from buildmatrix.http.failures import RequestError
-from buildmatrix.oci.documents import INDEXES, index_of, manifest_of
-from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.manifests import ManifestBytes
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import count, listing
+from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
+from buildmatrix.judge.acceptance import FailOn, fails, ran_out
+from buildmatrix.judge.model import TargetResult
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.manifests import ManifestBytes
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.promote import Promotion, TagMove
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge
-from buildmatrix.rules.acceptance import FailOn, fails, ran_out
-from buildmatrix.rules.model import TargetResult
-from buildmatrix.text import count, listing
 
 
 @dataclass(slots=True)

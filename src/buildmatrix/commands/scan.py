@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.lookup import unknown_backend
-from buildmatrix.errors import UsageError
-from buildmatrix.judge import Judge
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import TargetResult
+from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.model import Facts
-from buildmatrix.spec.model import Spec, Target, Waiver, bare_spec, bare_target
 
 
 def scan(

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from buildmatrix.attestation import documents, verdict
-from buildmatrix.attestation.attached import AttachedEnvelope, AttestationReader
-from buildmatrix.attestation.documents import IN_TOTO, Envelope
-from buildmatrix.attestation.keyless import CertificateCheck, CertificateError, Identity
-from buildmatrix.attestation.keys import PublicKey
-from buildmatrix.attestation.verdict import PREDICATE_TYPE, TargetVerdict
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
-from buildmatrix.oci.documents import INDEXES, Platform, choose, images_in, index_of
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.base.text import count, listing, printable
+from buildmatrix.images.oci.documents import INDEXES, Platform, choose, images_in, index_of
+from buildmatrix.judge.acceptance import ran_out
+from buildmatrix.judge.model import Gate, GateState
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.verify import Proof, Reason, Refusal, Verification
-from buildmatrix.rules.acceptance import ran_out
-from buildmatrix.rules.model import Gate, GateState
-from buildmatrix.text import count, listing, printable
+from buildmatrix.signing import documents, verdict
+from buildmatrix.signing.attached import AttachedEnvelope, AttestationReader
+from buildmatrix.signing.documents import IN_TOTO, Envelope
+from buildmatrix.signing.keyless import CertificateCheck, CertificateError, Identity
+from buildmatrix.signing.keys import PublicKey
+from buildmatrix.signing.verdict import PREDICATE_TYPE, TargetVerdict
 
 #: Characters of a foreign name in a sentence.
 _SHOWN = 19

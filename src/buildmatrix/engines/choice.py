@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.base.errors import ComponentError, UsageError
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine

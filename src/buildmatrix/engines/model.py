@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.errors import BuildmatrixError
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.trees.base import Tree
 from buildmatrix.locks.model import Lock
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.trees.base import Tree
+from buildmatrix.matrix.model import Spec, Target
 
 if TYPE_CHECKING:
-    from buildmatrix.oci.documents import Platform
+    from buildmatrix.images.oci.documents import Platform
 
 
 # The interface of an engine, and what goes in and out of it
@@ -90,7 +90,7 @@ class BuildOutcome:
     id: str
     #: Digest of the image, as reported by the builder (`sha256:...`).
     digest: str
-    #: `inventory.json` of the scanner.
+    #: `facts.inventory.json` of the scanner.
     inventory: Path
     seconds: float
     #: Digest of the image's configuration, which does not change when it is loaded or pushed.
@@ -286,7 +286,7 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 @contextmanager
 def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
     """Open the files of a saved image; of several, the one for the platform `wanted`."""
-    from buildmatrix.layers.saved_image import SavedImage
+    from buildmatrix.images.layers.saved_image import SavedImage
 
     with SavedImage(path, wanted) as image:
         yield image.tree()
@@ -309,9 +309,9 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 
     Raises OSError and the engine's errors.
     """
-    from buildmatrix.layers.image import LayerReader, read_export
-    from buildmatrix.layers.merging import add_layers, merge_layers
-    from buildmatrix.store.cache import Cache
+    from buildmatrix.images.layers.image import LayerReader, read_export
+    from buildmatrix.images.layers.merging import add_layers, merge_layers
+    from buildmatrix.images.store.cache import Cache
 
     reader = LayerReader(Cache(None), names_only=True)
     configuration, blobs = read_export(lambda: engine.export(name), reader)

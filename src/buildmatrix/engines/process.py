@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from buildmatrix.errors import BuildError, Interrupted
+from buildmatrix.base.errors import BuildError, Interrupted
 
 # Output of builds, cleaned for terminals, logs and one-line messages
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from buildmatrix.base.errors import BuildError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import size
 from buildmatrix.engines.model import BuildJob
-from buildmatrix.errors import BuildError, UndecidedError
-from buildmatrix.oci.documents import INDEXES, Descriptor, index_of
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
-from buildmatrix.text import size
+from buildmatrix.images.oci.documents import INDEXES, Descriptor, index_of
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 
 def push_content(

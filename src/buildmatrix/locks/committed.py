@@ -12,7 +12,9 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.base.errors import SpecError, UsageError
+from buildmatrix.base.parsing import parse_specifiers, requirement_or_none, version_or_none
+from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lines import RequirementLine, bracketed
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
@@ -31,9 +33,7 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uv import settings_of
 from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
-from buildmatrix.parsing import parse_specifiers, requirement_or_none, version_or_none
-from buildmatrix.spec.model import is_pylock
-from buildmatrix.toml import mapping, string, strings, tables, tool_table
+from buildmatrix.matrix.model import is_pylock
 
 # Staleness of a committed lock of another tool.
 #

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix import toml
-from buildmatrix.errors import SpecError
+from buildmatrix.base import toml
+from buildmatrix.base.errors import SpecError
+from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.requirement_files import read_environment
-from buildmatrix.parsing import parse_requirement
 
 if TYPE_CHECKING:
     from tomlkit.items import Table

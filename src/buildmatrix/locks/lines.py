@@ -16,9 +16,9 @@ from pathlib import Path
 from packaging.markers import InvalidMarker
 from packaging.requirements import Requirement
 
-from buildmatrix import parsing
-from buildmatrix.errors import Problem
-from buildmatrix.parsing import parse_marker
+from buildmatrix.base import parsing
+from buildmatrix.base.errors import Problem
+from buildmatrix.base.parsing import parse_marker
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
 #: `-r FILE` and `-c FILE`.

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.scratch import scratch
+from buildmatrix.base.text import without_login
 from buildmatrix.locks.model import File, Lock, LockedFile, Package
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.recent import Recent, local_state
 from buildmatrix.locks.selection import installed_environment, python_platform
 from buildmatrix.locks.uv import NoSolution, Unreached, Uv, explain_failure, project_text
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import Target
-from buildmatrix.text import without_login
+from buildmatrix.matrix.model import Target
 
 #: Indexes that mean "the default index", which a machine may mirror.
 _DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")

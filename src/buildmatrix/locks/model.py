@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
 
 #: Where the public index has its files, each under a digest of its bytes.
 PUBLIC_FILES = "https://files.pythonhosted.org/"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.locks.lines import RequirementLine, expand_variables
 from buildmatrix.locks.lock_file import CommandInputs, LockCommand, command_of
 from buildmatrix.locks.lookup import Pins

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import mapping, string, strings, tables
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.projects import line_of_key
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, sha256_digits
-from buildmatrix.text import without_login
-from buildmatrix.toml import mapping, string, strings, tables
 
 _HINT = "run `pipenv lock`"
 #: Section of the lock → section of the `Pipfile`; further categories are called the same in both.

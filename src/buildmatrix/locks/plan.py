@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError, UsageError
+from buildmatrix.base.errors import Problem, SpecError, UsageError
+from buildmatrix.base.text import without_login
 from buildmatrix.locks.lines import RequirementLine, bracketed
-from buildmatrix.spec.model import Target
-from buildmatrix.text import without_login
+from buildmatrix.matrix.model import Target
 
 # Askers of each package: uv's annotated requirements output.
 #

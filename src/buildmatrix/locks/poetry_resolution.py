@@ -10,10 +10,10 @@ from functools import lru_cache, partial
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from buildmatrix.base.parsing import parse_specifiers, parse_version, version_or_none
+from buildmatrix.base.toml import mapping, string
 from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
-from buildmatrix.parsing import parse_specifiers, parse_version, version_or_none
-from buildmatrix.toml import mapping, string
 
 # Poetry's version constraints: PEP 440 with `^1.2`, `~1.2`, `1.*`, `*` and `||`.
 #

@@ -21,8 +21,15 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix import toml
-from buildmatrix.errors import UndecidedError
+from buildmatrix.base import toml
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import parse_requirement, parse_version
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
+from buildmatrix.base.text import without_login
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.base.toml import mapping, string, tables
+from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.lines import RequirementLine, bracketed, expand_variables
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.plan import INDEX_PROJECT, ResolvedNode, Twin, UvPlan, first_plan, index_of
@@ -32,14 +39,7 @@ from buildmatrix.locks.requirement_lines import RequirementSet, applies
 from buildmatrix.locks.resolve import TWINS, Compiler, check_indexes, settle
 from buildmatrix.locks.selection import marker_environment, python_platform
 from buildmatrix.locks.uv import REQUEST_PROJECT, NeedsBuilding, NoSolution, Uv, project_text
-from buildmatrix.parsing import parse_requirement, parse_version
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import Target
-from buildmatrix.text import without_login
-from buildmatrix.threads import prepare_type
-from buildmatrix.toml import mapping, string, tables
-from buildmatrix.trees.base import reason
+from buildmatrix.matrix.model import Target
 
 #: Format of the kept resolutions.
 _SCHEMA = 2

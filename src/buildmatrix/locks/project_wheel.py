@@ -14,17 +14,17 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion
 
-from buildmatrix import child
-from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
-from buildmatrix.files import keep_out_of_git, write_changed
+from buildmatrix.base import child
+from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
+from buildmatrix.base.parsing import parse_wheel_name
+from buildmatrix.base.scratch import scratch
+from buildmatrix.base.text import printable
+from buildmatrix.facts.files import keep_out_of_git, write_changed
+from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Package, Wheel
 from buildmatrix.locks.taken import own_projects
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.parsing import parse_wheel_name
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import PROJECT_WHEELS, Target
-from buildmatrix.text import printable
-from buildmatrix.trees.base import reason
+from buildmatrix.matrix.model import PROJECT_WHEELS, Target
 
 _SECONDS = 600.0
 _MEMORY = 4 << 30

@@ -18,10 +18,10 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks.lines import parse_requirement
 from buildmatrix.locks.text import decode, load_toml, read_bytes
-from buildmatrix.toml import mapping, string, strings, tables, tool_table
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024

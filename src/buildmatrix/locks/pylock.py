@@ -11,7 +11,11 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.parsing import version_or_none
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
+from buildmatrix.base.urls import path_in
 from buildmatrix.locks.lock_file import CommandInputs, LockFile, command_of
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.pylock_writer import inputs_digest
@@ -25,10 +29,6 @@ from buildmatrix.locks.text import (
     read_bytes,
     table_lines,
 )
-from buildmatrix.parsing import version_or_none
-from buildmatrix.text import without_login
-from buildmatrix.toml import mapping, string, strings, tables, tool_table
-from buildmatrix.urls import path_in
 
 # A PEP 751 lock, ours or another tool's, validated and turned into a `Lock`.
 #

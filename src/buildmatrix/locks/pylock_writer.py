@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix import toml
+from buildmatrix.base import toml
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import written, written_key
 from buildmatrix.locks.model import LockedFile, Package
 from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import python_platform
-from buildmatrix.spec.model import LOCK_HEADER, Target
-from buildmatrix.text import without_login
-from buildmatrix.toml import written, written_key
+from buildmatrix.matrix.model import LOCK_HEADER, Target
 
 # Inputs of a resolution, and their digest.
 #

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from buildmatrix.locks.machine_indexes import for_uv, local_path, places, uv_files
-from buildmatrix.store.cache import DAY, Cache
+from buildmatrix.images.store.cache import DAY, Cache
+from buildmatrix.net.http.machine_indexes import for_uv, local_path, places, uv_files
 
 # State of this machine that decides an answer of uv beside the question: settings and files.
 #

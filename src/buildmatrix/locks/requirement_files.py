@@ -12,8 +12,10 @@ import yaml
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
-from buildmatrix.inventory.model import Unread
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.text import without_login
+from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (
     INCLUDE,
     MOST_LINES,
@@ -32,8 +34,6 @@ from buildmatrix.locks.requirement_lines import (
     on_this_machine,
 )
 from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode, read_bytes
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.text import without_login
 
 # Environments of conda (`environment.yml`, `conda env export`): requirements for pip and conda.
 #

@@ -12,8 +12,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
-from buildmatrix.errors import Problem, SpecError
-from buildmatrix.inventory.model import Unread
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.parsing import parse_wheel_name
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import mapping, strings
+from buildmatrix.base.urls import path_in
+from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (
     ARCHIVE,
     HASHES,
@@ -33,10 +37,6 @@ from buildmatrix.locks.lines import (
 from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.projects import Project, expand, read_project, under
 from buildmatrix.locks.selection import BrokenMarker, marker_holds
-from buildmatrix.parsing import parse_wheel_name
-from buildmatrix.text import without_login
-from buildmatrix.toml import mapping, strings
-from buildmatrix.urls import path_in
 
 
 @dataclass(frozen=True, slots=True)

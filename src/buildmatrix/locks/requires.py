@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from packaging.version import InvalidVersion
 
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.inventory.model import Distribution
+from buildmatrix.base.parsing import parse_version, requirement_or_none
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.locks.model import Lock
-from buildmatrix.parsing import parse_version, requirement_or_none
 
 #: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
@@ -59,7 +59,7 @@ def _read_line(line: str, environment: tuple[tuple[str, str], ...]) -> tuple[Req
 def _holding(line: str, environment: Mapping[str, str]) -> Iterator[Requires]:
     from packaging.markers import InvalidMarker
 
-    from buildmatrix.parsing import holds
+    from buildmatrix.base.parsing import holds
 
     if plain := _PLAIN.fullmatch(line):
         extras = (part.strip() for part in (plain[2] or "").split(","))

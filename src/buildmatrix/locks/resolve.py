@@ -10,9 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix import toml
-from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.files import write_changed
+from buildmatrix.base import toml
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
+from buildmatrix.base.text import shown
+from buildmatrix.base.threads import side_by_side
+from buildmatrix.facts.files import write_changed
+from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.plan import (
@@ -33,12 +38,7 @@ from buildmatrix.locks.status import current, unused_locks
 from buildmatrix.locks.taken import take
 from buildmatrix.locks.target_requirements import Question, question, shared
 from buildmatrix.locks.uv import Uv, explain_failure, find_uv, project_text
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.text import shown
-from buildmatrix.threads import side_by_side
-from buildmatrix.trees.base import reason
+from buildmatrix.matrix.model import Spec, Target
 
 # The calls of `uv pip compile` for one target
 

@@ -14,11 +14,11 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from buildmatrix.errors import Problem, SpecError, UndecidedError
+from buildmatrix.base.errors import Problem, SpecError, UndecidedError
+from buildmatrix.base.parsing import holds as evaluate
+from buildmatrix.base.parsing import parse_marker, parse_specifiers, parse_version, parse_wheel_name
 from buildmatrix.locks.model import LeftOut, Package, Wheel
-from buildmatrix.parsing import holds as evaluate
-from buildmatrix.parsing import parse_marker, parse_specifiers, parse_version, parse_wheel_name
-from buildmatrix.spec.model import Target
+from buildmatrix.matrix.model import Target
 
 # Platforms: uv's name from a target's platform and base image
 

@@ -6,14 +6,14 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock, read_lock_and_record
 from buildmatrix.locks.pylock_writer import difference, input_values
 from buildmatrix.locks.taken import COMMANDS, trouble_with
 from buildmatrix.locks.target_requirements import read_target_requirements
-from buildmatrix.spec.document import toml_string
-from buildmatrix.spec.model import LOCK_HEADER, Spec, Target
+from buildmatrix.matrix.document import toml_string
+from buildmatrix.matrix.model import LOCK_HEADER, Spec, Target
 
 # Changes from an old lock to a new one, in words
 

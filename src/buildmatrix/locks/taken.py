@@ -17,8 +17,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix import child
-from buildmatrix.errors import (
+from buildmatrix.base import child
+from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     BuildmatrixError,
     Problem,
@@ -26,7 +26,11 @@ from buildmatrix.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.files import keep_out_of_git, write_changed
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import TomlError, loads, string, tables, tool_table
+from buildmatrix.facts.files import keep_out_of_git, write_changed
+from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.committed import TOOL_CHECKS, describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
@@ -36,11 +40,7 @@ from buildmatrix.locks.pylock_writer import inputs_digest, taken_document
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection, best_wheel, refusal
 from buildmatrix.locks.uv import Uv, find_uv
-from buildmatrix.progress import Progress
-from buildmatrix.spec.model import TAKEN_LOCKS, Target, is_pylock
-from buildmatrix.text import without_login
-from buildmatrix.toml import TomlError, loads, string, tables, tool_table
-from buildmatrix.trees.base import reason
+from buildmatrix.matrix.model import TAKEN_LOCKS, Target, is_pylock
 
 #: Name of a lock → the command that makes it again, and the one that changes its versions.
 COMMANDS: Mapping[str, tuple[str, str]] = {

@@ -11,7 +11,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.text import shown
+from buildmatrix.base.toml import mapping, string, strings
 from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.projects import (
     Project,
@@ -28,10 +31,7 @@ from buildmatrix.locks.requirement_lines import RequirementSet, Unbuilt, add_lin
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import address_of
 from buildmatrix.locks.uv import settings_of, source_of
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec.model import Target
-from buildmatrix.text import shown
-from buildmatrix.toml import mapping, string, strings
+from buildmatrix.matrix.model import Target
 
 # Requirements, with uv's settings about where a distribution comes from
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from buildmatrix import toml
-from buildmatrix.errors import Problem, SpecError
-from buildmatrix.files import read_at_most
-from buildmatrix.toml import string
-from buildmatrix.trees.base import reason
-from buildmatrix.urls import remember
+from buildmatrix.base import toml
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.toml import string
+from buildmatrix.base.urls import remember
+from buildmatrix.facts.files import read_at_most
+from buildmatrix.facts.trees.base import reason
 
 #: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
 LARGEST = 64 * 1024 * 1024

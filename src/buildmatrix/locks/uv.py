@@ -15,16 +15,22 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix import child
-from buildmatrix.errors import BuildmatrixError, ComponentError, Problem, SpecError, UndecidedError
-from buildmatrix.http.failures import TEMPORARY_STATUSES
-from buildmatrix.locks.machine_indexes import for_uv, names_python
+from buildmatrix.base import child
+from buildmatrix.base.errors import (
+    BuildmatrixError,
+    ComponentError,
+    Problem,
+    SpecError,
+    UndecidedError,
+)
+from buildmatrix.base.text import shown
+from buildmatrix.base.toml import mapping, string, tool_table, written
 from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import read_toml
-from buildmatrix.spec.model import Target
-from buildmatrix.text import shown
-from buildmatrix.toml import mapping, string, tool_table, written
+from buildmatrix.matrix.model import Target
+from buildmatrix.net.http.failures import TEMPORARY_STATUSES
+from buildmatrix.net.http.machine_indexes import for_uv, names_python
 
 # uv's account of a failure, said in terms of the target.
 #

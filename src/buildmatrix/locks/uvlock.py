@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.text import without_login
+from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
+from buildmatrix.base.urls import path_in
 from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile, in_order
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, marker_holds
 from buildmatrix.locks.text import address_of, byte_count, sha256_digits
-from buildmatrix.text import without_login
-from buildmatrix.toml import mapping, string, strings, tables, tool_table
-from buildmatrix.urls import path_in
 
 _HINT = "run `uv lock`"
 #: Kinds of source that are the user's own code.

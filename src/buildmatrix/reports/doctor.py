@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from buildmatrix.base.text import printable
+from buildmatrix.judge.model import IF_KNOWN
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.rules.model import IF_KNOWN
-from buildmatrix.text import printable
 
 # Abilities of a machine, as data; formats are pure functions of it
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from buildmatrix.base.text import each_text, shown
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Answer, Chain, Edge, Node
-from buildmatrix.text import each_text, shown
 
 # Colors of boxes by kind: the same in every format of graphs. Dark text reads on all of them
 

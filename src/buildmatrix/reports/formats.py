@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
-from buildmatrix.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
+from buildmatrix.base.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.binaries.model import Elf
+from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Artefact, Binary, Distribution, Unread
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Artefact, Binary, Distribution, Unread
+from buildmatrix.facts.symbols import Imports
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.symbols import Imports
-from buildmatrix.text import count, listing, printable, size
 
 # Report of `inspect` on a file; the JSON output has these names
 
@@ -73,7 +73,7 @@ class Architecture:
     backend: str
     #: `sm_90`, `gfx942`; empty where the bytes do not say.
     arch: str
-    #: As `device_code.model.DeviceCode.kind`.
+    #: As `facts.device_code.model.DeviceCode.kind`.
     kind: str
     size: int
     count: int

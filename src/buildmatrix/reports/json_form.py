@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 import msgspec
 
 from buildmatrix import __version__
-from buildmatrix.rules.model import IF_KNOWN, IN_MEMORY, Finding
-from buildmatrix.rules.registry import RULES
-from buildmatrix.strict_json import check_spelling, parse_json
-from buildmatrix.threads import prepare_type
+from buildmatrix.base.strict_json import check_spelling, parse_json
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.judge.model import IF_KNOWN, IN_MEMORY, Finding
+from buildmatrix.judge.registry import RULES
 
 Document = TypeVar("Document")
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"

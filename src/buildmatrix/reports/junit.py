@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Literal
 from xml.etree import ElementTree as ET
 
+from buildmatrix.base.text import printable
 from buildmatrix.reports.json_form import TOOL
-from buildmatrix.text import printable
 
 
 @dataclass(slots=True)

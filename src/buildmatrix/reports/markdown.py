@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from buildmatrix.text import printable
+from buildmatrix.base.text import printable
 
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
 #: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.base.text import count, listing
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.text import count, listing
 
 # Node classes against the machines that there are, as data
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.base.text import count, printable
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.text import count, printable
 
 # Tags that were set to images which lay in a registry without them, as data
 

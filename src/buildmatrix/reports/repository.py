@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
 
 #: Bytes of a file that is read for the columns of its lines.
 _LARGEST_TEXT = 4 << 20

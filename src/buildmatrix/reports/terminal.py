@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Literal
 
-from buildmatrix.rules.model import GateState
-from buildmatrix.text import printable
+from buildmatrix.base.text import printable
+from buildmatrix.judge.model import GateState
 
 # Text for a terminal: styles (ECMA-48, select graphic rendition), safe characters, lines
 

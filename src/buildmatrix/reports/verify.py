@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from buildmatrix.base.text import count, printable
+from buildmatrix.judge.model import IF_KNOWN, Acceptance, Gate, GateState
+from buildmatrix.judge.registry import rule_of
+from buildmatrix.judge.rungs import Rung
+from buildmatrix.matrix.model import PolicySeverity
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
-from buildmatrix.rules.model import IF_KNOWN, Acceptance, Gate, GateState
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.rules.rungs import Rung
-from buildmatrix.spec.model import PolicySeverity
-from buildmatrix.text import count, printable
 
 # Answer of `verify`, as data; formats are pure functions of it
 

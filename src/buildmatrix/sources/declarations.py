@@ -12,16 +12,16 @@ from typing import Self
 from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.base.errors import SpecError, UsageError
+from buildmatrix.base.parsing import parse_requirement
+from buildmatrix.base.text import shown
 from buildmatrix.locks.committed import export_command, is_lock
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import add_file, is_environment, read_environment
 from buildmatrix.locks.requirement_lines import RequirementSet, add_line
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.target_requirements import add_project
-from buildmatrix.parsing import parse_requirement
 from buildmatrix.sources.model import Argument, Declared
-from buildmatrix.text import shown
 
 # Files that declare what would be installed, with the extras and groups that are meant
 

@@ -11,28 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported, saved_image
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     BuildmatrixError,
     ComponentError,
     SpecError,
     UndecidedError,
     UsageError,
 )
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.base.text import printable, shown, size
+from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported, saved_image
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, with_lines
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
-from buildmatrix.text import printable, shown, size
 
 if TYPE_CHECKING:
-    from buildmatrix.layers.image import LayerBlob, LayerReader
-    from buildmatrix.layers.saved_image import Configuration
-    from buildmatrix.oci.documents import Descriptor, ImageIndex, Manifest, Platform
-    from buildmatrix.registry.client import Registry
-    from buildmatrix.registry.manifests import ManifestBytes
-    from buildmatrix.registry.reference import Reference
-    from buildmatrix.trees.base import Tree
+    from buildmatrix.facts.trees.base import Tree
+    from buildmatrix.images.layers.image import LayerBlob, LayerReader
+    from buildmatrix.images.layers.saved_image import Configuration
+    from buildmatrix.images.oci.documents import Descriptor, ImageIndex, Manifest, Platform
+    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry.manifests import ManifestBytes
+    from buildmatrix.net.registry.reference import Reference
 
 
 # Code that all kinds of image SOURCE share
@@ -46,15 +46,15 @@ def wanted_platform(options: ReadingOptions) -> Platform | None:
     """The image that is meant among several; None without a choice."""
     if options.platform is None:
         return None
-    from buildmatrix.oci.documents import Platform
+    from buildmatrix.images.oci.documents import Platform
 
     return Platform.parse(options.platform)
 
 
 def layer_reader(options: ReadingOptions) -> LayerReader:
     """Reads the layers that are not known here."""
-    from buildmatrix.layers.image import LayerReader
-    from buildmatrix.store.cache import Cache
+    from buildmatrix.images.layers.image import LayerReader
+    from buildmatrix.images.store.cache import Cache
 
     cache = options.cache()
     return LayerReader(
@@ -102,8 +102,8 @@ class ImageArchive(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
-        from buildmatrix.layers.image import read_saved_layers
-        from buildmatrix.layers.saved_image import SavedImage
+        from buildmatrix.images.layers.image import read_saved_layers
+        from buildmatrix.images.layers.saved_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
             layers = read_saved_layers(image, options.progress)
@@ -165,7 +165,7 @@ class DockerImage(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: the engine exports it, and the layers pass by."""
-        from buildmatrix.layers.image import read_export
+        from buildmatrix.images.layers.image import read_export
 
         engine, cache = options.engine(), options.cache()
         image = self._image(engine)
@@ -252,9 +252,9 @@ class RegistryImage(Installed):
 
     @contextmanager
     def _fetched(self, options: ReadingOptions) -> Iterator[Tree]:
-        from buildmatrix.trees.archive import Slice, Spool, iter_decompressed
-        from buildmatrix.trees.archive_layers import LayeredTree
-        from buildmatrix.trees.decompression import ForwardSource
+        from buildmatrix.facts.trees.archive import Slice, Spool, iter_decompressed
+        from buildmatrix.facts.trees.archive_layers import LayeredTree
+        from buildmatrix.facts.trees.decompression import ForwardSource
 
         registry = options.registry()
         image = _find(registry, reference_of(self.name), options)
@@ -284,7 +284,7 @@ class ImageDocuments:
 
     def layers(self, registry: Registry) -> list[LayerBlob]:
         """Its layers, the lowest first; nothing of them is read yet."""
-        from buildmatrix.layers.image import LayerBlob
+        from buildmatrix.images.layers.image import LayerBlob
 
         return [
             LayerBlob(layer.digest, layer.size, partial(registry.blob, self.reference, layer))
@@ -310,7 +310,7 @@ class NothingToRun(UndecidedError):
 
 def reference_of(text: str) -> Reference:
     """The name of an image in a registry, with the prefix or without. Raises `UsageError`."""
-    from buildmatrix.registry.reference import Reference
+    from buildmatrix.net.registry.reference import Reference
 
     try:
         return Reference.parse(text.removeprefix(f"{RegistryImage.prefix}:"))
@@ -331,9 +331,9 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.layers.saved_image import read_configuration
-    from buildmatrix.oci import documents as oci
-    from buildmatrix.oci.documents import check_configuration
+    from buildmatrix.images.layers.saved_image import read_configuration
+    from buildmatrix.images.oci import documents as oci
+    from buildmatrix.images.oci.documents import check_configuration
 
     wanted = _wanted(platform)
     entry: Descriptor | None = None
@@ -378,7 +378,7 @@ def image_documents(
 
 
 def _wanted(platform: str | None) -> Platform:
-    from buildmatrix.oci.documents import Platform
+    from buildmatrix.images.oci.documents import Platform
 
     try:
         return Platform.parse(platform or this_platform())
@@ -393,8 +393,8 @@ def _without_artifacts(
 
     The list of what is attached to an image, under a tag of its own, is such an index.
     """
-    from buildmatrix.oci import documents as oci
-    from buildmatrix.oci.documents import is_unnamed
+    from buildmatrix.images.oci import documents as oci
+    from buildmatrix.images.oci.documents import is_unnamed
 
     entries = index.manifests
     if not 1 < len(entries) <= _MOST_LOOKED_AT or not all(map(is_unnamed, entries)):
@@ -410,7 +410,7 @@ def _without_artifacts(
 
 def _chosen(entries: Sequence[Descriptor], pinned: Reference, wanted: Platform) -> Descriptor:
     """The entry for the platform that is wanted."""
-    from buildmatrix.oci.documents import choose, images_in
+    from buildmatrix.images.oci.documents import choose, images_in
 
     entry = choose(entries, wanted, str(pinned))
     if entry is None:

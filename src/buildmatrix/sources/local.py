@@ -9,10 +9,18 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.engines.model import OpenTree
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.facts.trees.base import (
+    File,
+    RandomAccess,
+    Symlink,
+    Tree,
+    Trouble,
+    Unreadable,
+    reason,
+)
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
-from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, reason
 
 # Virtual environments: where they are, and which other packages their interpreter sees.
 #
@@ -125,7 +133,7 @@ def environment_tree(environment: Path) -> Iterator[Tree]:
     Those lie in the tree where they lie on this machine: `usr/lib/python3/dist-packages`. Raises
     OSError or `UndecidedError`.
     """
-    from buildmatrix.trees.directory import DirectoryTree
+    from buildmatrix.facts.trees.directory import DirectoryTree
 
     with ExitStack() as held:
         parts = [Part("", held.enter_context(DirectoryTree(environment)))]
@@ -172,7 +180,7 @@ class Directory(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`."""
-        from buildmatrix.inventory.collect import collect
+        from buildmatrix.facts.inventory.collect import collect
 
         path, cache = Path(self.name), options.cache()
         with self._tree() as tree, options.counting(str(self), "files") as watch:
@@ -187,7 +195,7 @@ class Directory(Installed):
         return self._tree
 
     def _tree(self) -> AbstractContextManager[Tree]:
-        from buildmatrix.trees.directory import DirectoryTree
+        from buildmatrix.facts.trees.directory import DirectoryTree
 
         path = Path(self.name)
         return DirectoryTree(path) if environment_of(path) is None else environment_tree(path)

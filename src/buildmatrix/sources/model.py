@@ -18,24 +18,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.progress import Progress, Silent
+from buildmatrix.base.text import shown
 from buildmatrix.engines.model import Engine, OpenTree
-from buildmatrix.errors import UndecidedError
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.progress import Progress, Silent
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.text import shown
-from buildmatrix.trees.base import reason
+from buildmatrix.matrix.model import Spec, Target
 
 if TYPE_CHECKING:
-    from buildmatrix.index.reading import Reader
-    from buildmatrix.inventory.workers import Watch
-    from buildmatrix.registry.client import Registry
-    from buildmatrix.store.cache import Cache, Store
-    from buildmatrix.store.facts import FactCache
+    from buildmatrix.facts.inventory.workers import Watch
+    from buildmatrix.images.store.cache import Cache, Store
+    from buildmatrix.images.store.facts import FactCache
+    from buildmatrix.locks.index.reading import Reader
+    from buildmatrix.net.registry.client import Registry
 
 
 # The requirement lines that a lock names: their text, where their files are still there

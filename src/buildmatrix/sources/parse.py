@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.text import shown
+from buildmatrix.base.urls import remember
 from buildmatrix.sources.declarations import (
     LockSource,
     PackageRequirement,
@@ -22,8 +24,6 @@ from buildmatrix.sources.local import Directory, SavedReport, SingleBinary
 from buildmatrix.sources.model import Argument, Declared, Source
 from buildmatrix.sources.target import BuiltTarget
 from buildmatrix.sources.wheel import WheelFile
-from buildmatrix.text import shown
-from buildmatrix.urls import remember
 
 # Kinds of SOURCE: a new one is a class in a module, and a line here
 

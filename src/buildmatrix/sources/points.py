@@ -10,13 +10,13 @@ from difflib import get_close_matches
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.catalogue.releases import built_for
-from buildmatrix.errors import UsageError
 from buildmatrix.locks.selection import PLATFORMS
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec.model import ANY, PLATFORM, Spec, Target, bare_target
+from buildmatrix.matrix.model import ANY, PLATFORM, Spec, Target, bare_target
 
 #: Backends that a source is held against where nothing says which ones matter.
 BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
@@ -30,7 +30,7 @@ def spec_targets(
     spec: Spec, globs: Sequence[str], subset: str | None, backends: Sequence[str]
 ) -> tuple[Target, ...]:
     """The targets of a specification that were asked for. Raises `UsageError` for none."""
-    from buildmatrix.spec.matrix import select
+    from buildmatrix.matrix.matrix import select
 
     targets = select(spec, globs, subset)
     if not backends:
@@ -64,7 +64,7 @@ def source_targets(
             raise UsageError("--select and --subset need a specification; there is none here")
         return tuple(_bare(name, catalogue_backends) for name in backends or BACKENDS)
     # What reads a specification comes with it: a quarter of the start of a run that has none.
-    from buildmatrix.spec.matrix import select
+    from buildmatrix.matrix.matrix import select
 
     targets = select(spec, globs, subset)
     if not globs and subset is None:
@@ -140,7 +140,7 @@ def _one_each(targets: Sequence[Target]) -> tuple[Target, ...]:
 
 
 def _rank(target: Target) -> tuple[bool, tuple[tuple[bool, int, str], ...]]:
-    from buildmatrix.spec.matrix import version_order
+    from buildmatrix.matrix.matrix import version_order
 
     return target.platform == PLATFORM, version_order(target.python)
 

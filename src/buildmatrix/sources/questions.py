@@ -11,11 +11,13 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.releases import built_for, gap, toolkit_line
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
 from buildmatrix.locks.committed import describe_unchecked, is_lock, read_committed
+from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
@@ -30,10 +32,8 @@ from buildmatrix.locks.status import staleness
 from buildmatrix.locks.taken import read_taken, selection_of
 from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import NoSolution, Uv, settings_of
-from buildmatrix.progress import Progress
+from buildmatrix.matrix.model import ANY, Spec, Target
 from buildmatrix.sources.model import Declared
-from buildmatrix.spec.model import ANY, Spec, Target
-from buildmatrix.text import listing, shown
 
 # Routed families that cannot be resolved: the release has no build there, and the nearest that has
 

@@ -11,21 +11,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, UsageError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import listing
+from buildmatrix.base.threads import side_by_side
 from buildmatrix.catalogue.load import load
-from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import NoSolution, find_uv
-from buildmatrix.progress import Progress
+from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources import points
 from buildmatrix.sources.model import Declared
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.questions import IndexQuestion, Questions
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.store.cache import Cache
-from buildmatrix.text import listing
-from buildmatrix.threads import side_by_side
 
 # Parts of a source that were not selected: extras and groups that are not audited
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.engines.model import Engine, OpenTree
-from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.selection import marker_environment
+from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources.model import (
     LOOKING,
     Argument,
@@ -23,11 +24,10 @@ from buildmatrix.sources.model import (
     Source,
     with_lines,
 )
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.state.folder import FOLDER, State, TargetFiles
-from buildmatrix.state.journal import is_foreign, load, load_inventory
+from buildmatrix.sources.state.folder import FOLDER, State, TargetFiles
+from buildmatrix.sources.state.journal import is_foreign, load, load_inventory
 
-#: Identifiers of targets (`spec.matrix`): never a path.
+#: Identifiers of targets (`matrix.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -86,7 +86,7 @@ class BuiltTarget(Source):
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`: what the last build found, and the layers of its image."""
-        from buildmatrix.state.target_layers import LAYERS, with_layers
+        from buildmatrix.sources.state.target_layers import LAYERS, with_layers
 
         (target, spec), files = self.target(), self._checked_files
         build = f"`buildmatrix build --select {target.id}`"
@@ -123,7 +123,7 @@ class BuiltTarget(Source):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
-        from buildmatrix.state.target_layers import image_opener
+        from buildmatrix.sources.state.target_layers import image_opener
 
         return image_opener(self._checked_files, self._engine(options))
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.parsing import parse_wheel_name, split_variant
+from buildmatrix.base.urls import path_in, remember
 from buildmatrix.engines.model import OpenTree
-from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requirement_lines import RequirementSet, add_line
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.parsing import parse_wheel_name, split_variant
 from buildmatrix.sources.model import (
     READING,
     RESOLVING,
@@ -27,7 +28,6 @@ from buildmatrix.sources.model import (
     ReadingOptions,
     Source,
 )
-from buildmatrix.urls import path_in, remember
 
 
 def is_wheel_label(text: str) -> bool:
@@ -69,9 +69,9 @@ class WheelFile(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`."""
-        from buildmatrix.inventory.collect import collect
-        from buildmatrix.store.facts import file_digest
-        from buildmatrix.trees.wheel import WheelTree
+        from buildmatrix.facts.inventory.collect import collect
+        from buildmatrix.facts.trees.wheel import WheelTree
+        from buildmatrix.images.store.facts import file_digest
 
         path, cache = Path(self.name), options.cache()
 
@@ -84,7 +84,7 @@ class WheelFile(Installed):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
-        from buildmatrix.trees.wheel import WheelTree
+        from buildmatrix.facts.trees.wheel import WheelTree
 
         return lambda: WheelTree(Path(self.name))
 

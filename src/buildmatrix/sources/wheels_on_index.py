@@ -10,22 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.index.budget import Need, shares
-from buildmatrix.index.model import WheelFacts
-from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
-from buildmatrix.inventory.merge import merge
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import count, shown
+from buildmatrix.facts.inventory.merge import merge
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.unread import merge_causes
+from buildmatrix.locks.index.budget import Need, shares
+from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
-from buildmatrix.progress import Progress
-from buildmatrix.rules.unread import merge_causes
+from buildmatrix.matrix.model import Spec
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.questions import lock_owner
 from buildmatrix.sources.resolved import Resolved, resolve_sources
-from buildmatrix.spec.model import Spec
-from buildmatrix.text import count, shown
 
 # The wheels that an installer takes for a target, out of all that its lock names
 

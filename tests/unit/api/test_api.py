@@ -15,7 +15,7 @@ from users_code import chains, codes, is_worse, markdown
 
 import buildmatrix
 from buildmatrix import cli
-from buildmatrix.progress import Progress, Silent
+from buildmatrix.base.progress import Progress, Silent
 
 
 @pytest.fixture(autouse=True)

@@ -14,16 +14,16 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from hasty import HASTY
 from index import IndexServer
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
-from buildmatrix.index.client import Client
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
-from buildmatrix.progress import Silent
+from buildmatrix.matrix.model import bare_target
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import bare_target
-from buildmatrix.store.cache import Cache
 
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from package_index import PackageIndex, serve
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, judge_for
-from buildmatrix.index.client import Client
-from buildmatrix.index.reading import CachingReader
-from buildmatrix.index.wheels import WheelReader
-from buildmatrix.progress import Silent
-from buildmatrix.spec.load import load_spec
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.reading import CachingReader
+from buildmatrix.locks.index.wheels import WheelReader
+from buildmatrix.matrix.load import load_spec
 
 SPEC = """\
 # the matrix of the demo

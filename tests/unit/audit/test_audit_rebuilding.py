@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rulecases import lock, pin, target
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.audit.advice import look_up
-from buildmatrix.errors import UndecidedError
-from buildmatrix.rules.model import Finding, Fix, Trial
+from buildmatrix.judge.model import Finding, Fix, Trial
 from buildmatrix.sources.resolved import Resolved
 
 WHERE = target("rocm")

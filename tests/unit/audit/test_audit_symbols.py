@@ -9,7 +9,7 @@ import pytest
 from audit_index import Locked, noise
 from elf_images import Image, Part
 
-from buildmatrix.inventory.model import Stats
+from buildmatrix.facts.inventory.model import Stats
 from buildmatrix.reports.run.model import Report, exit_code
 
 LINK = "libnvJitLink.so.12"

@@ -20,12 +20,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from rulecases import only
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
-from buildmatrix.index.client import Client
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolved import resolve_sources
 

@@ -14,15 +14,15 @@ import pytest
 from auditcases import subject
 from rulecases import only, pin, target
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.budget import USUAL_SOURCE
-from buildmatrix.index.model import SourceFacts
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.judge.engine import judge_wheels
+from buildmatrix.judge.locks import Wheels
+from buildmatrix.judge.unread import source_verdicts
+from buildmatrix.locks.index.budget import USUAL_SOURCE
+from buildmatrix.locks.index.model import SourceFacts
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Sdist
-from buildmatrix.rules.engine import judge_wheels
-from buildmatrix.rules.locks import Wheels
-from buildmatrix.rules.unread import source_verdicts
-from buildmatrix.store.cache import Cache
 
 PYPROJECT = "[project]\nname = 'demo'\nversion = '1.0'\ndependencies = [%s]\n"
 SETUP = "from setuptools import setup\nsetup(name='demo', version='1.0')\n"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
+from buildmatrix.base.threads import Crew
 from buildmatrix.commands.build.work import Builders, BuildWork, Slot
 from buildmatrix.locks.model import Lock
-from buildmatrix.spec.model import Base
-from buildmatrix.state.folder import State
-from buildmatrix.state.journal import BuildRecord
-from buildmatrix.threads import Crew
+from buildmatrix.matrix.model import Base
+from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state.journal import BuildRecord
 
 #: Seconds after which a test hangs.
 PATIENCE = 300.0

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.commands.build.run import _BuildRun
 from buildmatrix.commands.build.work import Options
-from buildmatrix.errors import ComponentError, UsageError
 
 
 class Builders:

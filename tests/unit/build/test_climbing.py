@@ -12,14 +12,14 @@ import pytest
 from rulecases import target
 
 from buildmatrix.commands.build.checks import ascent, left, placed
-from buildmatrix.commands.doctor import machine
-from buildmatrix.judge import Judge
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import ClimbedRung, TargetResult
+from buildmatrix.judge.rungs import RUNGS
+from buildmatrix.matrix.model import CheckWaiver, NodeClass, Position, bare_spec
+from buildmatrix.preflight import machine
 from buildmatrix.reports.run import html, markdown
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.summary import ladders
-from buildmatrix.rules.model import ClimbedRung, TargetResult
-from buildmatrix.rules.rungs import RUNGS
-from buildmatrix.spec.model import CheckWaiver, NodeClass, Position, bare_spec
 
 
 @pytest.fixture

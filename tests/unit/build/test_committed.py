@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.build.run import outdated
-from buildmatrix.errors import UndecidedError
-from buildmatrix.spec.model import Spec, bare_spec
+from buildmatrix.matrix.model import Spec, bare_spec
 
 
 def git(root: Path, *arguments: str) -> None:

@@ -19,23 +19,23 @@ from oci_world import SPEC, TARGET, make_world
 from registry import RegistryServer
 from rulecases import target
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.cli import main
 from buildmatrix.commands.build.checks import ascent
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.oci import sandboxes
-from buildmatrix.errors import UndecidedError
-from buildmatrix.judge import Judge
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import GATES, ClimbedRung, Gate, GateState, TargetResult
 from buildmatrix.locks import status
 from buildmatrix.locks.pylock import read_lock
-from buildmatrix.progress import Silent
+from buildmatrix.matrix.model import Position, Smoke, bare_spec
 from buildmatrix.reports.run import html, junit, markdown
 from buildmatrix.reports.run import table as run_table
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import GATES, ClimbedRung, Gate, GateState, TargetResult
-from buildmatrix.spec.model import Position, Smoke, bare_spec
-from buildmatrix.state.folder import State
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state.journal import BuildRecord
 
 KEY = Path(__file__).parents[1] / "attestation/vectors/openssl.pem"
 SMOKE = """

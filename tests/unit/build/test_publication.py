@@ -12,19 +12,19 @@ from memory_registry import MemoryRegistry
 from rulecases import target
 from test_verdict import spec
 
-from buildmatrix.attestation.keys import read_private
+from buildmatrix.base.errors import BuildError, Interrupted, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.build.gates import Publication
 from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Pushed
-from buildmatrix.errors import BuildError, Interrupted, UndecidedError
-from buildmatrix.http.failures import RequestError
+from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock
-from buildmatrix.progress import Silent
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import StagedImage
-from buildmatrix.state.folder import State
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.signing.keys import read_private
+from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state.journal import BuildRecord
 
 KEY = read_private(Path(__file__).parents[1] / "attestation/vectors/openssl.pem", None)
 NAME = "registry.example.com/demo"
@@ -99,7 +99,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     registry = MemoryRegistry()
-    monkeypatch.setattr("buildmatrix.registry.client.Registry", lambda: registry)
+    monkeypatch.setattr("buildmatrix.net.registry.client.Registry", lambda: registry)
     return Run(tmp_path, registry)
 
 

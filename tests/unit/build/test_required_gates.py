@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
+from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.errors import ComponentError, UndecidedError
+from buildmatrix.judge.model import Gate, GateState
+from buildmatrix.matrix.model import Policy
 from buildmatrix.reports.run.model import assemble, exit_code
-from buildmatrix.rules.model import Gate, GateState
-from buildmatrix.spec.model import Policy
-from buildmatrix.state.folder import State
+from buildmatrix.sources.state.folder import State
 
 WHY = UndecidedError("the target has no [[smoke]] command")
 

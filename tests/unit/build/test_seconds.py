@@ -11,18 +11,18 @@ import lock_cases
 import pytest
 from rulecases import target
 
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.build.gates import LockGate
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import Builders, BuildWork, Options
-from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.locks import resolve
 from buildmatrix.locks.target_requirements import Question
-from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.run.table import render
-from buildmatrix.state import journal
-from buildmatrix.state.folder import State
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state.journal import BuildRecord
 
 RECORD = BuildRecord(
     key="k", digest="d", config=None, loaded=True, tags=(), inventory="", seconds=1.2

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.build import checks
 from buildmatrix.engines.model import Run, RunResult
-from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
-from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
+from buildmatrix.matrix.model import Base, Position, Smoke, SmokeLevel, Target, User
 
 WHERE = Position("buildmatrix.toml", 12)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rulecases import lock, pin, target
 
+from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.cache_key import (
     LONGEST,
@@ -18,9 +19,8 @@ from buildmatrix.commands.cache_key import (
     make_cache_key,
     require_single_key,
 )
-from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks.model import Lock
-from buildmatrix.spec.model import NodeClass, Position, Target
+from buildmatrix.matrix.model import NodeClass, Position, Target
 
 #: Kubernetes, "Labels and Selectors".
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")

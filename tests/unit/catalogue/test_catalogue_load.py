@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.datafile import read, replacement
 from buildmatrix.catalogue.load import SEQUENCES, Catalogue, load
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.tables import DataFile, entries
-from buildmatrix.elf.search import MARKS
-from buildmatrix.errors import SpecError
+from buildmatrix.facts.elf.search import MARKS
 
 HEAD = """
 schema = 1

@@ -2,13 +2,13 @@
 
 import pytest
 
-from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.model import Literal, Mark, Section
-from buildmatrix.inventory.model import (
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import Literal, Mark, Section
+from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,
     Distribution,
@@ -16,7 +16,7 @@ from buildmatrix.inventory.model import (
     PythonLoad,
     SystemPackage,
 )
-from buildmatrix.python_imports import Reach
+from buildmatrix.facts.python_imports import Reach
 
 CATALOGUE = load()
 

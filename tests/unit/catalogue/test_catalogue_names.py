@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildmatrix.catalogue.names import GlobIndex, demangle, library_names, matches
-from buildmatrix.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.listing import distribution_name
 
 HASHES = st.text("0123456789abcdef", min_size=8, max_size=8)
 STEMS = st.from_regex(r"lib[a-zA-Z][a-zA-Z0-9_]{0,12}(-[a-z]{1,5})?", fullmatch=True)

@@ -4,7 +4,7 @@ import pytest
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.releases import Required, requirements
-from buildmatrix.inventory.model import Distribution
+from buildmatrix.facts.inventory.model import Distribution
 
 SITE = "usr/lib/python3.11/site-packages"
 

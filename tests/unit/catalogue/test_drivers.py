@@ -6,7 +6,7 @@ import pytest
 
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.load import load
-from buildmatrix.spec.kinds import version_range
+from buildmatrix.matrix.kinds import version_range
 
 
 @pytest.mark.parametrize(

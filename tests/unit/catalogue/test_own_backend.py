@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.binaries.model import Elf
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import _load
 from buildmatrix.catalogue.load import load as load_catalogue
-from buildmatrix.errors import SpecError
-from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.judge import Judge
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.judge.judging import Judge
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 
 DATA = """\
 schema = 1

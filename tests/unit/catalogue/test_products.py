@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.architectures import architectures, product
 from buildmatrix.catalogue.datafile import read_file
 from buildmatrix.catalogue.load import load
-from buildmatrix.errors import SpecError
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import NodeClass, Position
 
 #: Names that were read off real machines and labels, and what the vendor says of them.
 REAL = [

@@ -13,8 +13,8 @@ from rulecases import target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.variants import VariantChoice, choose_variant, ordered, promises
-from buildmatrix.inventory.variants import Properties, VariantMetadata
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.facts.inventory.variants import Properties, VariantMetadata
+from buildmatrix.matrix.model import NodeClass, Position
 
 CUDA = target("cuda", "12.8")
 ROCM = target("rocm", "7.0")

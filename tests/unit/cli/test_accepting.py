@@ -12,9 +12,9 @@ from buildmatrix import cli
 from buildmatrix.api.judging import policy_of, with_policy
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli.output import FORMATS
+from buildmatrix.judge.model import Finding, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
 WAIVERS = """
 [[waive]]

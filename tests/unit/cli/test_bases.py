@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.cli.matrix import report_bases
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 
 SPEC = """
 [project]

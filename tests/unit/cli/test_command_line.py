@@ -15,18 +15,18 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.api.workspace import Workspace
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.cli import workspace
 from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.commands.build import checks
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.judge.model import TargetResult
+from buildmatrix.matrix.model import bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.spec.model import bare_spec, bare_target
 
 
 def buildmatrix(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -171,8 +171,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 #: What a press of Tab does not wait for: data of reports and findings, engines, license lists.
 HEAVY = {
-    "buildmatrix.rules.model",
-    "buildmatrix.inventory.model",
+    "buildmatrix.judge.model",
+    "buildmatrix.facts.inventory.model",
     "buildmatrix.engines.model",
     "buildmatrix.locks.model",
     "msgspec",

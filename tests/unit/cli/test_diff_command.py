@@ -14,9 +14,9 @@ from built_targets import leave_built
 
 from buildmatrix import cli
 from buildmatrix.commands.diff import sources as diff_sides
-from buildmatrix.inventory.model import Distribution, Inventory, Stats
+from buildmatrix.facts.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
-from buildmatrix.state.folder import FOLDER, State
+from buildmatrix.sources.state.folder import FOLDER, State
 
 #: A real extension module.
 MODULE = Path(msgspec._core.__file__)
@@ -208,7 +208,7 @@ def test_a_broken_memory_of_a_target_is_made_again(
 
 def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
     """A lock of one wheel of this machine."""
-    from buildmatrix.store.facts import file_digest
+    from buildmatrix.images.store.facts import file_digest
 
     made = wheel(tmp_path / f"wheels-{file}", version, *needed)
     path = tmp_path / file

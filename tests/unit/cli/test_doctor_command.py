@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from buildmatrix.cli import group
-from buildmatrix.commands.doctor import machine
+from buildmatrix.preflight import machine
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.cli import main
-from buildmatrix.inventory import file_facts
-from buildmatrix.inventory.collect import collect
+from buildmatrix.facts.inventory import file_facts
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.reports.formats import RUN, names
-from buildmatrix.trees.directory import DirectoryTree
 
 DIGITS = "9" * 5000
 OBEYED = re.compile(r"^\s*::|##\w*\[", re.MULTILINE)
@@ -115,7 +115,7 @@ def test_what_one_file_makes_a_reader_raise_costs_that_file(tree: Path, monkeypa
 
 
 def test_what_one_distribution_makes_a_reader_raise_costs_that_one(tree, monkeypatch) -> None:
-    from buildmatrix.inventory import distributions
+    from buildmatrix.facts.inventory import distributions
 
     entry_points = distributions._parse_entry_points
     seen = []
@@ -309,7 +309,7 @@ def test_nobody_has_to_read_what_is_complained_about(tmp_path) -> None:
 
 
 def test_an_exception_that_nobody_expects_has_a_code_of_its_own(monkeypatch, capsys) -> None:
-    from buildmatrix.spec import load
+    from buildmatrix.matrix import load
 
     def broken(*arguments, **more):
         raise ZeroDivisionError("\x1b[2J\n::error::x http://u:SECRET@h/x")

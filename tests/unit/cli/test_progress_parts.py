@@ -15,15 +15,15 @@ import click
 import pytest
 from rich.console import Console
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.cli import COMMANDS, console, displays, group, preflight
 from buildmatrix.cli import progress as running
 from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part, PlainLines
 from buildmatrix.cli.options import CommandSettings, with_global_options
 from buildmatrix.cli.progress import Ticker, progress
-from buildmatrix.inventory.workers import COMPANIONS
-from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.progress import Silent
-from buildmatrix.store.cache import Cache
+from buildmatrix.facts.inventory.workers import COMPANIONS
+from buildmatrix.images.layers.image import LayerBlob, LayerReader
+from buildmatrix.images.store.cache import Cache
 
 MB = 1_000_000
 

@@ -10,14 +10,14 @@ import pytest
 from rulecases import target
 
 from buildmatrix.api.workspace import CommandResult
+from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.options import CommandSettings, Sharding
-from buildmatrix.errors import UsageError
+from buildmatrix.judge.model import TargetResult
+from buildmatrix.matrix.matrix import Shard
 from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.rules.model import TargetResult
-from buildmatrix.spec.matrix import Shard
-from buildmatrix.state import journal
-from buildmatrix.state.folder import State
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import State
 
 TARGETS = [replace(target("cpu"), id=f"cpu-py311-{name}") for name in "abcd"]
 QUIET = CommandSettings(Path("buildmatrix.toml"), quiet=True, verbose=False, no_progress=True)

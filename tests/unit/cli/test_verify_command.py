@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands import verify
 from buildmatrix.commands.verify import AdmissionDemands
-from buildmatrix.errors import UndecidedError
 
 KEY = Path(__file__).parents[1] / "attestation/vectors/cosign.pub"
 

@@ -18,16 +18,17 @@ import msgspec._core
 import pytest
 from built_targets import BUILT, leave_built, leave_record
 
-from buildmatrix import cli, store
+from buildmatrix import cli
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.binaries.model import Elf
 from buildmatrix.engines.model import ImageFacts
-from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Unread
+from buildmatrix.images import store
+from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form as report_json
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.target_layers import detach_layers
+from buildmatrix.sources.state.folder import FOLDER, State
+from buildmatrix.sources.state.target_layers import detach_layers
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)

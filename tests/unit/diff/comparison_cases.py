@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 
-from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import add_inventory
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
+from buildmatrix.judge.model import Finding, Severity, Verdict, VerdictName
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.matrix.model import Target, bare_target
 from buildmatrix.reports.diff.model import Comparison, Kind
-from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
-from buildmatrix.spec.model import Target, bare_target
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 

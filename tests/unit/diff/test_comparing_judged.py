@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from comparison_cases import difference, finding, installed, judged, side, tree, verdict
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.commands.diff.compare import compare, exit_code
 from buildmatrix.commands.diff.compare import compare_sides as checked
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Layer
+from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.reports.diff.model import FindingChanges, TargetChanges
 
 CPU = {"docker:demo:1": "cpu"}

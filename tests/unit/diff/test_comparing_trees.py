@@ -13,10 +13,10 @@ from comparison_cases import lock as locked
 from buildmatrix.commands.diff.compare import HIDDEN, compare
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.diff.sides import add_lock
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import ClosedFile, Inventory, Layer
+from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.reports.diff.model import DistributionChanges
-from buildmatrix.trees.directory import DirectoryTree
 
 
 def changes(before: Inventory, after: Inventory) -> list[tuple[str, str, tuple, tuple]]:

@@ -22,7 +22,7 @@ from comparison_cases import (
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.drift import find_drifts
-from buildmatrix.inventory.model import Layer, Unread
+from buildmatrix.facts.inventory.model import Layer, Unread
 from buildmatrix.reports import json_form as comparison_json
 from buildmatrix.reports import schemas
 from buildmatrix.reports.diff import drift as comparison_drift

@@ -9,8 +9,8 @@ from comparison_cases import lock, pin, target
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock
+from buildmatrix.matrix.model import Target
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift
-from buildmatrix.spec.model import Target
 
 
 def found(*locks: tuple[Target, Lock]) -> Drifts:

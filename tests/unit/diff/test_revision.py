@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.commands.diff.git_revision import extract_revision, make_relative
-from buildmatrix.errors import ComponentError, UsageError
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.preflight.machine import MachineFiles
 
 Files = dict[str, str]
 

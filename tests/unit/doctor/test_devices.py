@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.doctor.examine import check_devices
-from buildmatrix.commands.doctor.machine import LARGEST, LOW_DISK_SPACE, MachineFiles, report_disk
 from buildmatrix.engines.model import Facilities
-from buildmatrix.errors import SpecError
+from buildmatrix.preflight.machine import LARGEST, LOW_DISK_SPACE, MachineFiles, report_disk
 
 Generate = Callable[[Mapping[str, str]], MachineFiles]
 

@@ -12,7 +12,7 @@ from test_live_process import MAPS, generated
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import examine
 from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
-from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor import render_table as table
 from buildmatrix.reports.json_form import parse, render, schema

@@ -14,7 +14,7 @@ from hosts import write
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import examine
-from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import ProcessLibraries
 
 LOADER = (

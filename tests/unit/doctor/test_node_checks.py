@@ -9,12 +9,12 @@ from pathlib import Path
 import hosts
 import pytest
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor import machine as machines
 from buildmatrix.commands.doctor.examine import check_devices, find_node
-from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.doctor.node import Sample, format_checks
-from buildmatrix.errors import SpecError
+from buildmatrix.preflight import machine as machines
+from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import NodeCheck
 
 

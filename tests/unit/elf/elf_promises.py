@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.binaries.devicefile import read_device_file
-from buildmatrix.binaries.reader import Malformed, read_elf
-from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.facts.binaries.devicefile import read_device_file
+from buildmatrix.facts.binaries.reader import Malformed, read_elf
+from buildmatrix.facts.elf.symbols import read_symbols
 
 #: Bytes that all readers together may read, as a multiple of the file, and beside it. Small tables
 #: cost a block of 4 KiB each.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.binaries.stream import Head, HeadReader
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.binaries.stream import Head, HeadReader
+from buildmatrix.facts.elf.source import BytesSource
 
 
 def whole(data: bytes) -> Elf:

@@ -8,12 +8,12 @@ import pytest
 import zstandard
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import groups
-from buildmatrix.device_code.groups import HEAD, demangle
-from buildmatrix.device_code.model import CodeGroup
-from buildmatrix.elf.source import BytesSource
-from buildmatrix.trees import decompression
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.device_code import groups
+from buildmatrix.facts.device_code.groups import HEAD, demangle
+from buildmatrix.facts.device_code.model import CodeGroup
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees import decompression
 
 FATBIN = ".nv_fatbin"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.binaries.devicefile import HEAD, detect_kind, read_device_file
-from buildmatrix.binaries.model import DeviceFile
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.devicefile import HEAD, detect_kind, read_device_file
+from buildmatrix.facts.binaries.model import DeviceFile
+from buildmatrix.facts.elf.source import BytesSource
 
 SAMPLES = Path(__file__).parent / "samples"
 CUBIN = (SAMPLES / "triton-3.9.0-sm_90.cubin").read_bytes()

@@ -9,9 +9,9 @@ import zlib
 import pytest
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.source import BytesSource
 
 HIP = {
     "host-x86_64-unknown-linux-gnu-": b"",
@@ -162,7 +162,7 @@ def test_zstd_compressed_bundles_are_opened(version: int) -> None:
 def test_without_a_library_the_gpus_of_a_zstd_compressed_bundle_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("buildmatrix.trees.decompression.find_decompressor", lambda: None)
+    monkeypatch.setattr("buildmatrix.facts.trees.decompression.find_decompressor", lambda: None)
     (code,) = found(Part(".hip_fatbin", compressed_bundle(2, 1, ZSTD_BUNDLE, 1 << 20)))
     assert (code.kind, code.arch) == ("unknown", None)
     assert code.note is not None and "library for Zstandard" in code.note

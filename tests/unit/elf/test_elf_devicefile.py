@@ -7,12 +7,12 @@ import struct
 import pytest
 from elf_images import ALLOC, Image, Part, bundle, fat_binary, fat_entry
 
-from buildmatrix.binaries.devicefile import HEAD, detect_kind, read_device_file
-from buildmatrix.binaries.model import DeviceFile
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code.intermediate import read_spirv
-from buildmatrix.elf.search import MARKS
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.devicefile import HEAD, detect_kind, read_device_file
+from buildmatrix.facts.binaries.model import DeviceFile
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.device_code.intermediate import read_spirv
+from buildmatrix.facts.elf.search import MARKS
+from buildmatrix.facts.elf.source import BytesSource
 
 KERNEL, SHADER = 2, 0
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from elf_images import ALLOC, DYNAMIC, NOBITS, NOTE, Image, Part
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import Malformed, read_elf
-from buildmatrix.elf.source import BytesSource
-from buildmatrix.trees.archive import OpenFile
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import Malformed, read_elf
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import OpenFile
 
 BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 
-from buildmatrix.binaries import hostdata
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import finder
-from buildmatrix.elf import search
-from buildmatrix.elf.search import Sieve
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries import hostdata
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.device_code import finder
+from buildmatrix.facts.elf import search
+from buildmatrix.facts.elf.search import Sieve
+from buildmatrix.facts.elf.source import BytesSource
 
 NCCL = b"\0NCCL version 2.1"
 

@@ -15,13 +15,13 @@ from elf_images import NOTE, STRTAB, Image, Part, bundle, compressed_bundle, fat
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from buildmatrix.binaries.devicefile import read_device_file
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import Malformed, read_elf
-from buildmatrix.device_code import finder
-from buildmatrix.elf import search
-from buildmatrix.elf.source import ByteSource, BytesSource
-from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.facts.binaries.devicefile import read_device_file
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import Malformed, read_elf
+from buildmatrix.facts.device_code import finder
+from buildmatrix.facts.elf import search
+from buildmatrix.facts.elf.source import ByteSource, BytesSource
+from buildmatrix.facts.elf.symbols import read_symbols
 
 SYMTAB = 2
 PLAIN = bundle({"hipv4-amdgcn-amd-amdhsa--gfx942": b"x" * 100})

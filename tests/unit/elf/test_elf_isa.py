@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from elf_images import NOTE, Image, Part
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.notes import level_number
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf.notes import level_number
+from buildmatrix.facts.elf.source import BytesSource
 
 NEEDED, USED = 0xC0008002, 0xC0010002
 DAMAGED = ("a note of GNU properties has one of a size that cannot be",)

@@ -7,10 +7,10 @@ import random
 import pytest
 from elf_images import ALLOC, EXEC, STRTAB, Image, Part
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.search import AFTER, CHUNK, MARKS
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf.search import AFTER, CHUNK, MARKS
+from buildmatrix.facts.elf.source import BytesSource
 
 
 def read(*parts: Part, needed: tuple[str, ...] = (), section_headers: bool = True) -> Elf:

@@ -14,12 +14,19 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf import symbols
-from buildmatrix.elf.model import Binding, DlopenNote, SymbolNeed, Symbols, Undefined, VersionNeed
-from buildmatrix.elf.source import BytesSource
-from buildmatrix.elf.symbols import DefinedSymbols, read_symbols
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf import symbols
+from buildmatrix.facts.elf.model import (
+    Binding,
+    DlopenNote,
+    SymbolNeed,
+    Symbols,
+    Undefined,
+    VersionNeed,
+)
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.elf.symbols import DefinedSymbols, read_symbols
 
 SYMTAB = 2
 GLOBAL_FUNCTION, LOCAL_FUNCTION, WEAK = 0x12, 0x02, 0x20

@@ -14,9 +14,7 @@ from pathlib import Path
 from wheel_cases import ODD, ODD_FOLDERS, make_wheel, sha256
 
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.oci.documents import (
+from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     MANIFEST,
     Descriptor,
@@ -27,11 +25,13 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, layer_writer, sort_key
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
-from buildmatrix.store.cache import Cache
+from buildmatrix.images.oci.layers import LayerEntry, layer_writer, sort_key
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.pylock import read_lock
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 
 SPEC = """
 schema = 1

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
+from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines.docker.containers import HELD, read_ahead
-from buildmatrix.errors import Interrupted
 
 
 def never() -> bool:

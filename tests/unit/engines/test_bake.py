@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.errors import UndecidedError
 
 DATA = Path(__file__).parent / "data"
 JOB = BuildJob(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import BuildError, ComponentError, UndecidedError, UsageError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.command import DockerCommand
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
-from buildmatrix.errors import BuildError, ComponentError, UndecidedError, UsageError
-from buildmatrix.progress import Silent
 
 DATA = Path(__file__).parent / "data"
 BUILDX = 'case "$*" in "buildx version") echo "github.com/docker/buildx v0.29.1 a";;'

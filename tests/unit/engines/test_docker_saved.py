@@ -10,9 +10,9 @@ import pytest
 from image_registry import digest_of
 from layer_archives import tar
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.docker.publishing import lay_down
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import LAYER, LAYER_GZIP, MANIFEST
+from buildmatrix.images.oci.documents import LAYER, LAYER_GZIP, MANIFEST
 
 CONFIGURATION = json.dumps({"architecture": "amd64", "os": "linux"}).encode()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import BuildError, BuildmatrixError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.docker.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
 from buildmatrix.engines.docker.follow import FailedStep, Follower, messages
-from buildmatrix.errors import BuildError, BuildmatrixError
-from buildmatrix.progress import Silent
 
 DATA = Path(__file__).parent / "data"
 LOG = Path("state/cpu/build.log")

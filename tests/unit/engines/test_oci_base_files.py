@@ -10,11 +10,11 @@ import pytest
 import zstandard
 from oci_world import SYSTEM, LayerFile, file, folder, link, make_base
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import LAYER_GZIP, Descriptor
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.store.cache import Cache
+from buildmatrix.images.oci.documents import LAYER_GZIP, Descriptor
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.store.cache import Cache
 
 
 def base_files(tmp_path: Path, *layers: list[LayerFile] | tuple[LayerFile, ...]) -> BaseFiles:

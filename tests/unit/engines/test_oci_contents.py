@@ -28,12 +28,12 @@ from oci_world import (
 from package_index import wheel_bytes
 from wheel_cases import make_wheel
 
+from buildmatrix.base.errors import BuildmatrixError, SpecError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci.bases import BuiltImage
 from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.recipe import refusals
-from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
-from buildmatrix.oci.documents import Execution
-from buildmatrix.progress import Silent
+from buildmatrix.images.oci.documents import Execution
 
 INSTALLED = 'pyproject = "pyproject.toml"\ninstall-project = true\n'
 SITE = "opt/venv/lib/python3.11/site-packages"

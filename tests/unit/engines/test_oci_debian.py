@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from oci_world import SPEC, SYSTEM, LayerFile, file, files_of, link, make_base, make_world
 
+from buildmatrix.base.errors import SpecError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.recipe import refusals
-from buildmatrix.errors import SpecError, UndecidedError
-from buildmatrix.progress import Silent
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees.archive import Slice
+from buildmatrix.facts.trees.archive import Slice
+from buildmatrix.images.store.cache import Cache
 
 STATUS = (
     "Package: aa\nStatus: install ok installed\nVersion: 1\n\n"

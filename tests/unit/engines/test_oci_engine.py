@@ -30,7 +30,16 @@ from loopback import answering
 from oci_world import SPEC, World, make_base, make_world
 from registry import RegistryServer
 
-from buildmatrix import store as inventories
+from buildmatrix.base.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    Interrupted,
+    SpecError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.model import (
     BuildJob,
     BuildOutcome,
@@ -43,21 +52,12 @@ from buildmatrix.engines.oci import confinement, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
-from buildmatrix.errors import (
-    BuildError,
-    BuildmatrixError,
-    ComponentError,
-    Interrupted,
-    SpecError,
-    UndecidedError,
-    UsageError,
-)
-from buildmatrix.layers.saved_image import SavedImage
-from buildmatrix.oci.documents import MANIFEST, MAX_DOCUMENT, encode
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.progress import Silent
-from buildmatrix.registry.client import Registry
-from buildmatrix.store.cache import Cache
+from buildmatrix.images import store as inventories
+from buildmatrix.images.layers.saved_image import SavedImage
+from buildmatrix.images.oci.documents import MANIFEST, MAX_DOCUMENT, encode
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.net.registry.client import Registry
 
 BASE = "python:3.11-slim-bookworm"
 STAGED = "buildmatrix-staged:test"
@@ -353,7 +353,7 @@ def test_a_base_that_is_not_there_or_for_another_platform(
 
 
 def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.layers import iter_archive
+    from buildmatrix.images.oci.layers import iter_archive
 
     path = tmp_path / "base.tar"
     path.write_bytes(b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE])))
@@ -370,7 +370,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
     world: World, tmp_path: Path, change: str
 ) -> None:
     """`docker load` reads manifest.json, podman and containerd index.json."""
-    from buildmatrix.oci.layers import iter_archive
+    from buildmatrix.images.oci.layers import iter_archive
 
     names = [f"docker.io/library/{BASE}"]
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, names))
@@ -398,7 +398,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
 
 
 def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.layers import iter_archive
+    from buildmatrix.images.oci.layers import iter_archive
 
     path = tmp_path / "base.tar"
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE]))

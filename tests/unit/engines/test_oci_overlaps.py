@@ -12,7 +12,7 @@ from oci_world import World, make_world, write_lock
 from test_oci_contents import build
 from wheel_cases import make_wheel
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.base.errors import UndecidedError
 
 FILE = {"shared": b"a file"}
 FOLDER = {"shared/module.py": b"x = 1\n"}

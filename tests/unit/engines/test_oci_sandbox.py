@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.sandboxes import (
@@ -25,7 +26,6 @@ from buildmatrix.engines.oci.sandboxes import (
     usable,
 )
 from buildmatrix.engines.oci.unpacking import Identity
-from buildmatrix.errors import Interrupted
 
 SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox, math.inf) is None]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.unpacking import Identity, identity, unpack
-from buildmatrix.errors import UndecidedError
-from buildmatrix.trees.archive import OpenFile, Slice
-from buildmatrix.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.archive import OpenFile, Slice
+from buildmatrix.facts.trees.archive_layers import LayeredTree
 
 APP = Identity(10001, 10001, (44,))
 

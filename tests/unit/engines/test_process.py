@@ -15,11 +15,11 @@ from typing import IO
 import pytest
 
 import buildmatrix
-from buildmatrix import child
+from buildmatrix.base import child
+from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines import process
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import Processes, Watch
-from buildmatrix.errors import Interrupted
 from buildmatrix.locks.uv import _environment as uv_environment
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ASK = """
 import os, sys
 from buildmatrix.engines.docker import containers
-from buildmatrix.errors import ComponentError
+from buildmatrix.base.errors import ComponentError
 if os.geteuid() == 0:
     # Rights do not bind root.
     os.setgid(65534)

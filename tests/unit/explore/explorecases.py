@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.reading import make_exploration
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import (
+from buildmatrix.explore.model import Exploration
+from buildmatrix.explore.reading import make_exploration
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.inventory.model import (
     Binary,
     Distribution,
     Inventory,

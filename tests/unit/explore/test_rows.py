@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from explorecases import exploration, image, large
 
-from buildmatrix.commands.explore.details import make_details, make_question
-from buildmatrix.commands.explore.model import VIEWS, Exploration, Filters, Item, Listing
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.explore.details import make_details, make_question
+from buildmatrix.explore.model import VIEWS, Exploration, Filters, Item, Listing
 
 
 @pytest.fixture(scope="module")

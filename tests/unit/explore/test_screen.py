@@ -16,10 +16,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from textual.worker import WorkerCancelled
 
-from buildmatrix.commands.explore import app as app_module
-from buildmatrix.commands.explore.app import ExploreApp
-from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.widgets import HELP, WAITING, Page
+from buildmatrix.explore import app as app_module
+from buildmatrix.explore.app import ExploreApp
+from buildmatrix.explore.model import Exploration
+from buildmatrix.explore.widgets import HELP, WAITING, Page
 
 SMALL, LARGE = (80, 24), (200, 60)
 Play = Callable[[Pilot[None], ExploreApp], Awaitable[None]]

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.fleet import workers
-from buildmatrix.commands.fleet.lookup import AnswerSource, LookedUp
-from buildmatrix.commands.fleet.model import (
+from buildmatrix.fleet import workers
+from buildmatrix.fleet.lookup import AnswerSource, LookedUp
+from buildmatrix.fleet.model import (
     ImageDone,
     ImageTask,
     LayerDone,
@@ -21,8 +21,8 @@ from buildmatrix.commands.fleet.model import (
     Subject,
     WorkerSettings,
 )
-from buildmatrix.commands.fleet.run import Steps
-from buildmatrix.registry.reference import Reference
+from buildmatrix.fleet.run import Steps
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetLayer, FleetResult
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fleet_steps import STEPS, subject
 
-from buildmatrix.commands.fleet import cluster as cluster_module
-from buildmatrix.commands.fleet.context import RepositoryAccess, describe_problems
-from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.run import RunOutcome, scan
-from buildmatrix.progress import Silent
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import cluster as cluster_module
+from buildmatrix.fleet.context import RepositoryAccess, describe_problems
+from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
+from buildmatrix.fleet.run import RunOutcome, scan
 from buildmatrix.reports.fleet.model import FleetResult
 
 

@@ -14,18 +14,18 @@ from audit_index import HASTY, Locked
 from index import IndexServer
 from loopback import answering
 
-from buildmatrix.commands.fleet import auditing, context
-from buildmatrix.commands.fleet.auditing import audit_file
-from buildmatrix.commands.fleet.declaring import CachedAudits, summarize_answer
-from buildmatrix.commands.fleet.model import AuditDone, AuditTask, Holder, WorkerSettings
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.fleet import auditing, context
+from buildmatrix.fleet.auditing import audit_file
+from buildmatrix.fleet.declaring import CachedAudits, summarize_answer
+from buildmatrix.fleet.model import AuditDone, AuditTask, Holder, WorkerSettings
+from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks import recent
+from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.matrix.model import Position, Waiver, bare_target
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import Position, Waiver, bare_target
-from buildmatrix.store.cache import Cache
 
 PLAIN = "plain-1.0-py3-none-any.whl"
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 10))

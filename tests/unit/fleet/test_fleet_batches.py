@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.fleet.failures import (
+from buildmatrix.base.errors import ComponentError
+from buildmatrix.fleet.failures import (
     LateError,
     RegistryWaiting,
     RequeuedError,
@@ -17,8 +18,7 @@ from buildmatrix.commands.fleet.failures import (
     WorkerKilledError,
     WorkError,
 )
-from buildmatrix.commands.fleet.workers import Batches, WorkAnswer
-from buildmatrix.errors import ComponentError
+from buildmatrix.fleet.workers import Batches, WorkAnswer
 
 
 @dataclass(frozen=True)

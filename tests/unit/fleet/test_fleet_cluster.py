@@ -15,10 +15,10 @@ from distributed.comm import CommClosedError
 from fleet_steps import STEPS
 from test_fleet_waiting import on_clock
 
-from buildmatrix.commands.fleet import cluster, workers
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.workers import RunPlugin
-from buildmatrix.errors import ComponentError
+from buildmatrix.base.errors import ComponentError
+from buildmatrix.fleet import cluster, workers
+from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.fleet.workers import RunPlugin
 
 #: Seconds until a test that waits for ever fails.
 PATIENCE = 300

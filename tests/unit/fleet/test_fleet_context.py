@@ -18,12 +18,12 @@ from layer_archives import tar
 from registry import RegistryServer
 from test_python_loading import ELF
 
-from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.context import find_context
-from buildmatrix.commands.fleet.model import ImageDone, Subject, WorkerSettings
-from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
-from buildmatrix.oci.documents import Descriptor, Manifest, encode
-from buildmatrix.registry.client import Registry
+from buildmatrix.fleet import context
+from buildmatrix.fleet.context import find_context
+from buildmatrix.fleet.model import ImageDone, Subject, WorkerSettings
+from buildmatrix.fleet.work import judge_image, read_layer, resolve
+from buildmatrix.images.oci.documents import Descriptor, Manifest, encode
+from buildmatrix.net.registry.client import Registry
 
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 11, 23), backend="cpu")
 

@@ -12,11 +12,11 @@ import pytest
 from document_blocks import ROOT, blocks_of
 from test_fleet_lists import found
 
-from buildmatrix.commands.fleet import subjects
-from buildmatrix.commands.fleet.reference_lists import SubjectSettings
-from buildmatrix.commands.fleet.subjects import ListedNames
-from buildmatrix.progress import Silent
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import subjects
+from buildmatrix.fleet.reference_lists import SubjectSettings
+from buildmatrix.fleet.subjects import ListedNames
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.schemas import fleet
 
 BLOCKS = blocks_of(ROOT / "docs/fleet.md")

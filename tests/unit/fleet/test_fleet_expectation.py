@@ -6,15 +6,10 @@ from datetime import date
 
 import pytest
 
-from buildmatrix.commands.fleet.judging import (
-    find_backend_words,
-    find_backends,
-    find_owner,
-    parse_pattern,
-)
-from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.base.errors import UsageError
+from buildmatrix.fleet.judging import find_backend_words, find_backends, find_owner, parse_pattern
+from buildmatrix.fleet.model import Subject, WorkerSettings
+from buildmatrix.matrix.model import NodeClass, Position
 
 BACKENDS = ("cuda", "rocm", "oneapi", "cpu", "opencl")
 LABEL = {"dev.buildmatrix.backend": "rocm"}

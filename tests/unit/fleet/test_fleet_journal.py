@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from fleet_steps import digest_of
 
-from buildmatrix.commands.fleet.running import ResultJournal
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.fleet.running import ResultJournal
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetResult
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import reference_lists
-from buildmatrix.commands.fleet.model import Subject
-from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
-from buildmatrix.commands.fleet.subjects import Lister
-from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.fleet import reference_lists
+from buildmatrix.fleet.model import Subject
+from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
+from buildmatrix.fleet.subjects import Lister
+from buildmatrix.matrix.model import NodeClass, Position
 
 H100 = NodeClass("h100", "cuda", "", (), {}, (), Position("buildmatrix.toml", 1))
 DIGEST = "sha256:" + "a" * 64
@@ -119,7 +119,7 @@ def test_places_are_counted_where_there_are_many(images: Path):
 
 
 def test_a_run_has_a_largest_number_of_images(images: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("buildmatrix.commands.fleet.subjects.MOST_SUBJECTS", 2)
+    monkeypatch.setattr("buildmatrix.fleet.subjects.MOST_SUBJECTS", 2)
     images.write_text("a.test/c:1\na.test/a:1\na.test/b:1\n")
     held = found("images.txt")
     assert [item.reference for item in held.subjects] == ["a.test/a:1", "a.test/b:1"]

@@ -19,8 +19,10 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
-from buildmatrix.commands.fleet import cluster, context, lookup
-from buildmatrix.commands.fleet.lookup import (
+from buildmatrix.base.errors import ComponentError
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import cluster, context, lookup
+from buildmatrix.fleet.lookup import (
     FEWEST_THREADS,
     THREADS,
     AnswerLookup,
@@ -29,12 +31,10 @@ from buildmatrix.commands.fleet.lookup import (
     adjust_threads,
     look_up_all,
 )
-from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.running import RunOutcome
-from buildmatrix.errors import ComponentError
-from buildmatrix.progress import Silent
-from buildmatrix.registry.client import Registry
+from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
+from buildmatrix.fleet.run import scan
+from buildmatrix.fleet.running import RunOutcome
+from buildmatrix.net.registry.client import Registry
 from buildmatrix.reports.fleet.model import FleetResult
 
 #: Seconds until a test that waits for ever fails.

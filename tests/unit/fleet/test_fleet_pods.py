@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from clusters import AMD, NVIDIA, h100, listed, node
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import pods
-from buildmatrix.commands.fleet.model import Subject
-from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
-from buildmatrix.commands.fleet.subjects import Lister
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.fleet import pods
+from buildmatrix.fleet.model import Subject
+from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
+from buildmatrix.fleet.subjects import Lister
+from buildmatrix.matrix.model import NodeClass, Position
 
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 POOL = "node.test/pool"

@@ -13,15 +13,15 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, subject
 
-from buildmatrix.commands.fleet import answers, cluster, work
-from buildmatrix.commands.fleet.answers import RememberedResults
-from buildmatrix.commands.fleet.lookup import AnswerLookup
-from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.run import Steps, scan
-from buildmatrix.progress import Silent
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import answers, cluster, work
+from buildmatrix.fleet.answers import RememberedResults
+from buildmatrix.fleet.lookup import AnswerLookup
+from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
+from buildmatrix.fleet.run import Steps, scan
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.store.cache import Cache
 
 __all__ = ["own_cache", "server"]
 #: What a run does with real images.

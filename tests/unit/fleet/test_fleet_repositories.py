@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import ComponentError, SpecError, UsageError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import repositories, repository_files
-from buildmatrix.commands.fleet.auditing import audit_file
-from buildmatrix.commands.fleet.judging import parse_pattern
-from buildmatrix.commands.fleet.model import AuditTask, WorkerSettings
-from buildmatrix.commands.fleet.repositories import Repositories, find_repositories
-from buildmatrix.commands.fleet.repository_files import AuditPlan, plan_audit
-from buildmatrix.errors import ComponentError, SpecError, UsageError
+from buildmatrix.fleet import repositories, repository_files
+from buildmatrix.fleet.auditing import audit_file
+from buildmatrix.fleet.judging import parse_pattern
+from buildmatrix.fleet.model import AuditTask, WorkerSettings
+from buildmatrix.fleet.repositories import Repositories, find_repositories
+from buildmatrix.fleet.repository_files import AuditPlan, plan_audit
 
 WHO = {
     "GIT_AUTHOR_NAME": "a",

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fleet_steps import STEPS, subject
 
-from buildmatrix.commands.fleet import cluster
-from buildmatrix.commands.fleet import run as fleet_run
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.workers import RunPlugin, perform
-from buildmatrix.progress import Silent
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import cluster
+from buildmatrix.fleet import run as fleet_run
+from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.fleet.workers import RunPlugin, perform
 
 SECRETS = ("hunter2-of-the-environment", "hunter2-of-docker", "hunter2-of-aws")
 

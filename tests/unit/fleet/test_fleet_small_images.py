@@ -12,11 +12,11 @@ from layer_archives import tar
 from test_fleet_remembered import STEPS, ThisProcess, this_process
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, of, own_cache, server, subject
 
-from buildmatrix.commands.fleet import cluster, context, work
-from buildmatrix.commands.fleet.failures import LateError, WorkerKilledError
-from buildmatrix.commands.fleet.model import ClusterOptions
-from buildmatrix.commands.fleet.run import scan
-from buildmatrix.progress import Silent
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import cluster, context, work
+from buildmatrix.fleet.failures import LateError, WorkerKilledError
+from buildmatrix.fleet.model import ClusterOptions
+from buildmatrix.fleet.run import scan
 
 __all__ = ["own_cache", "server"]
 SMALL = [tar(BASE), tar([("app/main.py", b"print(1)\n")])]

@@ -17,16 +17,16 @@ from image_registry import ImageRegistry
 from layer_archives import Entry, folder, hard, link, special, tar
 from test_python_loading import ELF
 
-from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.context import WorkerContext
-from buildmatrix.commands.fleet.judging import ImageQuestion, judge
-from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-from buildmatrix.commands.fleet.stacks import Stacks, is_relevant_variable
-from buildmatrix.commands.fleet.work import judge_image, resolve
-from buildmatrix.inventory.listing import RecordedLookups
-from buildmatrix.layers.image import LayerReader
+from buildmatrix.facts.inventory.listing import RecordedLookups
+from buildmatrix.fleet import context
+from buildmatrix.fleet.context import WorkerContext
+from buildmatrix.fleet.judging import ImageQuestion, judge
+from buildmatrix.fleet.model import Subject, WorkerSettings
+from buildmatrix.fleet.stacks import Stacks, is_relevant_variable
+from buildmatrix.fleet.work import judge_image, resolve
+from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.matrix.model import NodeClass, Position
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.spec.model import NodeClass, Position
 
 RESULTS = Stacks.results
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -222,8 +222,8 @@ def test_a_stack_is_judged_once_by_all_workers(
         judged.append(1)
         return judge(*args)
 
-    monkeypatch.setattr("buildmatrix.commands.fleet.stacks.judge", counted)
-    monkeypatch.setattr("buildmatrix.commands.fleet.work.judge", counted)
+    monkeypatch.setattr("buildmatrix.fleet.stacks.judge", counted)
+    monkeypatch.setattr("buildmatrix.fleet.work.judge", counted)
     for number in range(6):
         context.close()  # another process
         push(server, [[("app/main.py", b"%d" % number)]], {"Labels": {"revision": f"{number}"}})
@@ -251,7 +251,7 @@ def test_every_variable_that_is_asked_for_counts(server: ImageRegistry) -> None:
 
     worker = WorkerContext(SETTINGS)
     push(server, [], {})
-    from buildmatrix.registry.reference import Reference
+    from buildmatrix.net.registry.reference import Reference
     from buildmatrix.sources.images import image_documents
 
     pinned = Reference.parse(f"{server.host}/app:1")

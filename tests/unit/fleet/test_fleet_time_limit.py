@@ -16,18 +16,13 @@ from hasty import HASTY
 from loopback import dripping
 from registry import RegistryServer
 
-from buildmatrix.commands.fleet import cluster, context, work
-from buildmatrix.commands.fleet.model import (
-    ClusterOptions,
-    LayerDone,
-    LayerTask,
-    WorkerSettings,
-)
-from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.work import read_layer
-from buildmatrix.oci.documents import LAYER
-from buildmatrix.progress import Silent
-from buildmatrix.registry.client import Registry
+from buildmatrix.base.progress import Silent
+from buildmatrix.fleet import cluster, context, work
+from buildmatrix.fleet.model import ClusterOptions, LayerDone, LayerTask, WorkerSettings
+from buildmatrix.fleet.run import scan
+from buildmatrix.fleet.work import read_layer
+from buildmatrix.images.oci.documents import LAYER
+from buildmatrix.net.registry.client import Registry
 
 
 def settings_in(folder: Path, seconds: float) -> WorkerSettings:

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.fleet.failures import (
-    RegistryUnavailableError,
-    RegistryWaiting,
-    WaitingOptions,
-)
+from buildmatrix.fleet.failures import RegistryUnavailableError, RegistryWaiting, WaitingOptions
 
 
 class Clock(asyncio.SelectorEventLoop):

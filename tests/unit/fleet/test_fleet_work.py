@@ -15,14 +15,14 @@ from image_registry import LAYER, ImageRegistry, digest_of
 from layer_archives import Entry, tar
 from test_python_loading import ELF
 
-from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.answers import ResultInterner, add_subject
-from buildmatrix.commands.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
-from buildmatrix.registry.client import Registry
+from buildmatrix.facts.trees import archive
+from buildmatrix.fleet import context
+from buildmatrix.fleet.answers import ResultInterner, add_subject
+from buildmatrix.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
+from buildmatrix.fleet.work import judge_image, read_layer, resolve
+from buildmatrix.matrix.model import NodeClass, Position
+from buildmatrix.net.registry.client import Registry
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.spec.model import NodeClass, Position
-from buildmatrix.trees import archive
 
 SITE = "usr/lib/python3.11/site-packages"
 BASE: list[Entry] = [("usr/lib/libbase.so", ELF), ("srv/data", bytes(range(256)) * 400)]

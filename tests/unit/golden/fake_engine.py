@@ -31,6 +31,14 @@ from typing import Any
 from golden_archives import saved_image
 from golden_registry import FileRegistry
 
+from buildmatrix.base.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    Interrupted,
+    UsageError,
+)
+from buildmatrix.base.progress import Progress
 from buildmatrix.engines.model import (
     BuildJob,
     BuildOutcome,
@@ -41,15 +49,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.errors import (
-    BuildError,
-    BuildmatrixError,
-    ComponentError,
-    Interrupted,
-    UsageError,
-)
-from buildmatrix.progress import Progress
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry.reference import Reference
 
 SETTINGS = "engine.json"
 #: Remembers images between commands: reference → root folder.

@@ -16,10 +16,10 @@ from golden_registry import FileRegistry
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import displays
-from buildmatrix.commands.doctor import machine
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandboxes
-from buildmatrix.registry import client
+from buildmatrix.net.registry import client
+from buildmatrix.preflight import machine
 
 VERSION = __version__
 

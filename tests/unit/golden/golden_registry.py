@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from memory_registry import MemoryRegistry
 
-from buildmatrix.http.failures import RequestError
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry.reference import Reference
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.registry.reference import Reference
 
 _FILE = ".fake-registry.json"
 _SETTINGS = "registry.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hasty import HASTY
 
-from buildmatrix.index.client import Client
+from buildmatrix.locks.index.client import Client
 
 
 @pytest.fixture(autouse=True)

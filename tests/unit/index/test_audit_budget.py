@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.index.budget import (
+from buildmatrix.locks.index.budget import (
     HEAD,
     LEAST_OF_ONE,
     MOST_SNIFFED,
@@ -14,7 +14,7 @@ from buildmatrix.index.budget import (
     most,
     shares,
 )
-from buildmatrix.index.model import Member
+from buildmatrix.locks.index.model import Member
 
 MB = 1_000_000
 GB = 1000 * MB

@@ -10,11 +10,11 @@ import pytest
 from index import IndexServer
 from loopback import answering, redirecting
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.http.addresses import parse
-from buildmatrix.index.client import Client, Credentials
-from buildmatrix.locks.machine_indexes import Index
-from buildmatrix.store.cache import Cache
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client, Credentials
+from buildmatrix.net.http.addresses import parse
+from buildmatrix.net.http.machine_indexes import Index
 
 LOGIN = ("me", "s3cret/word")
 NewClient = Callable[..., Client]

@@ -19,13 +19,13 @@ from hasty import HASTY, hurry
 from index import IndexServer
 from loopback import Request, Response, Serve, answering, dripping, redirecting
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.http import transport
-from buildmatrix.http.addresses import parse
-from buildmatrix.http.failures import RequestError, retry_after
-from buildmatrix.http.requests import Requests
-from buildmatrix.index.client import Client, Credentials
-from buildmatrix.locks.machine_indexes import configured_trust
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.locks.index.client import Client, Credentials
+from buildmatrix.net.http import transport
+from buildmatrix.net.http.addresses import parse
+from buildmatrix.net.http.failures import RequestError, retry_after
+from buildmatrix.net.http.machine_indexes import configured_trust
+from buildmatrix.net.http.requests import Requests
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

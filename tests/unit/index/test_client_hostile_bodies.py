@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from hasty import HASTY, hurry
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.locks.index.client import Client
 
 NEGATIVE = b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -80,7 +80,7 @@ def test_what_has_no_end_costs_neither_time_nor_memory(
     pause: float,
     kind: str,
 ) -> None:
-    monkeypatch.setattr("buildmatrix.index.client.LARGEST_PAGE", 1 << 20)
+    monkeypatch.setattr("buildmatrix.locks.index.client.LARGEST_PAGE", 1 << 20)
     client = new_client(patience=replace(HASTY, tries=1, request=10.0, slowest=1 << 30))
     hurry(monkeypatch)
     with _sending(*pieces, forever=forever, pause=pause) as origin:

@@ -14,9 +14,9 @@ import pytest
 from index import IndexServer, huge
 from loopback import answering, redirecting, with_headers
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client, Page, pages_of
-from buildmatrix.store.cache import Cache
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client, Page, pages_of
 
 NewClient = Callable[..., Client]
 
@@ -74,7 +74,7 @@ def test_a_page_may_be_compressed(packages: Path, wheel: Path, client: Client) -
 def test_a_page_without_end_is_given_up(
     packages: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.index.client.LARGEST_PAGE", 1 << 20)
+    monkeypatch.setattr("buildmatrix.locks.index.client.LARGEST_PAGE", 1 << 20)
     bomb = gzip.compress(bytes(20 << 20))
     with IndexServer(packages) as server:
         server.misbehave("/simple/alpha/", huge(100 << 20))

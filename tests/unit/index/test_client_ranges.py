@@ -12,10 +12,10 @@ import pytest
 from index import IndexServer, ignoring_ranges
 from loopback import answering, cut_after, redirecting, with_headers
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
-from buildmatrix.index.ranges import TAIL
-from buildmatrix.index.remote import HELD, RemoteFile, Windows
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.ranges import TAIL
+from buildmatrix.locks.index.remote import HELD, RemoteFile, Windows
 
 
 class _Seekable(io.RawIOBase):

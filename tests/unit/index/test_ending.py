@@ -13,13 +13,13 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.stream import UNKNOWN, EndSections, add_end_sections, read_end
-from buildmatrix.index.budget import ENDS
-from buildmatrix.index.depth import read_parts
-from buildmatrix.index.ending import Ending, inflate_end
-from buildmatrix.index.wheels import _LocalWheel
-from buildmatrix.inventory.model import Binary
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.stream import UNKNOWN, EndSections, add_end_sections, read_end
+from buildmatrix.facts.inventory.model import Binary
+from buildmatrix.locks.index.budget import ENDS
+from buildmatrix.locks.index.depth import read_parts
+from buildmatrix.locks.index.ending import Ending, inflate_end
+from buildmatrix.locks.index.wheels import _LocalWheel
 
 NAME = "alpha-1.0-py3-none-any.whl"
 CUT = 64 << 10

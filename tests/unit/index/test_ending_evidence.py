@@ -13,14 +13,14 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
-from buildmatrix.binaries.stream import EndSections, HeadReader, begins_device_code, read_end
-from buildmatrix.elf.source import BytesSource
-from buildmatrix.index import ends
-from buildmatrix.index.budget import ENDS
-from buildmatrix.index.depth import read_parts
-from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
-from buildmatrix.index.wheels import _LocalWheel
-from buildmatrix.inventory.model import Binary
+from buildmatrix.facts.binaries.stream import EndSections, HeadReader, begins_device_code, read_end
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.inventory.model import Binary
+from buildmatrix.locks.index import ends
+from buildmatrix.locks.index.budget import ENDS
+from buildmatrix.locks.index.depth import read_parts
+from buildmatrix.locks.index.ending import Ending, inflate_end, inflate_middle
+from buildmatrix.locks.index.wheels import _LocalWheel
 
 
 def told_by_table(library: bytes) -> EndSections:

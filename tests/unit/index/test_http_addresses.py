@@ -7,8 +7,8 @@ from urllib.parse import urljoin
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.http.addresses import HttpAddress, parse
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.net.http.addresses import HttpAddress, parse
 
 BASE = parse("http://user:secret@[::1]:5000/v2/")
 

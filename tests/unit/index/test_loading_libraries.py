@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from elf_images import Image, Part
 
-from buildmatrix.index.budget import HEAD
-from buildmatrix.index.depth import Reading, read_parts
-from buildmatrix.index.parts import DLOPEN
-from buildmatrix.index.wheels import _LocalWheel
+from buildmatrix.locks.index.budget import HEAD
+from buildmatrix.locks.index.depth import Reading, read_parts
+from buildmatrix.locks.index.parts import DLOPEN
+from buildmatrix.locks.index.wheels import _LocalWheel
 
 METADATA = "Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n"
 

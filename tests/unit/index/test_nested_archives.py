@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.index import ends
-from buildmatrix.index.depth import Reading, read_parts
-from buildmatrix.index.wheels import _LocalWheel
+from buildmatrix.locks.index import ends
+from buildmatrix.locks.index.depth import Reading, read_parts
+from buildmatrix.locks.index.wheels import _LocalWheel
 
 METADATA = "Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n"
 JAR = "alpha/lib/all.jar"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from index import IndexServer
 
-from buildmatrix.index import wheels
-from buildmatrix.index.client import Client
-from buildmatrix.index.ranges import TAIL
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.locks.index import wheels
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.ranges import TAIL
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
 
 NAME = "alpha-1.0-py3-none-any.whl"

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from buildmatrix.index import source_archive
-from buildmatrix.index.source_archive import (
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.locks.index import source_archive
+from buildmatrix.locks.index.source_archive import (
     SourceArchive,
     metadata_bytes,
     static_requirements,
 )
-from buildmatrix.trees.base import Unreadable
 
 _FILES = {
     "PKG-INFO": b"Metadata-Version: 2.2\nName: acme\nVersion: 1.0\n",

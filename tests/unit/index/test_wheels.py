@@ -19,16 +19,16 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from index import IndexServer, ignoring_ranges
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.budget import HEAD
-from buildmatrix.index.client import Client
-from buildmatrix.index.model import WheelCache
-from buildmatrix.index.wheels import WheelReader
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory, Stats
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory, Stats
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.budget import HEAD
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.model import WheelCache
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees.wheel import WheelTree
 
 NAME = "alpha-1.0-py3-none-manylinux_2_28_x86_64.whl"
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
@@ -184,7 +184,7 @@ def test_a_binary_too_large_to_be_held_says_the_same(
     wheel: Path, served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = scanned(wheel)
-    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 100_000)
+    monkeypatch.setattr("buildmatrix.facts.trees.zip_archive.LARGEST_HELD", 100_000)
     reader, entry = served(wheel)
     assert bare(reader.read(entry, "whole").inventory) == expected
 

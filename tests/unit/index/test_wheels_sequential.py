@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from buildmatrix.index.sequential import Streamed, read_stream
-from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.locks.index.sequential import Streamed, read_stream
 
 LOCAL = b"PK\x03\x04"
 ENTRY = b"PK\x01\x02"
@@ -120,7 +120,7 @@ def test_a_file_that_only_the_members_or_only_the_directory_knows_is_refused() -
 
 
 def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buildmatrix.index.sequential.INFLATION_ALLOWANCE", 1 << 16)
+    monkeypatch.setattr("buildmatrix.locks.index.sequential.INFLATION_ALLOWANCE", 1 << 16)
     for piped in (False, True):
         data = archive(piped=piped, **{f"a/{n}.so": bytes(1 << 20) for n in range(4)})
         with pytest.raises(Unreadable, match="ZIP bomb"):
@@ -140,7 +140,7 @@ def test_a_large_file_that_needs_random_access_is_read_from_what_is_kept_of_it(
 ) -> None:
     kernel = b".version 8\n.target sm_90\n".ljust(300_000, b"/")
     whole = read(archive(**{"a/x.ptx": kernel})).reading.inventory
-    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 1000)
+    monkeypatch.setattr("buildmatrix.facts.trees.zip_archive.LARGEST_HELD", 1000)
     passed = read(archive(**{"a/x.ptx": kernel})).reading.inventory
     assert passed.artefacts == whole.artefacts != ()
 
@@ -154,7 +154,7 @@ def test_a_part_that_has_passed_by_is_read_again(monkeypatch: pytest.MonkeyPatch
     data = archive(**{"a/x.a": b"!<arch>\n" + head + member})
     whole = read(data).reading.inventory
     for name, value in {"LARGEST_HELD": 1000, "BLOCK": 1024, "HEAD": 64}.items():
-        monkeypatch.setattr(f"buildmatrix.trees.zip_archive.{name}", value)
+        monkeypatch.setattr(f"buildmatrix.facts.trees.zip_archive.{name}", value)
     passed = read(data).reading.inventory
     assert (passed.artefacts, passed.unread) == (whole.artefacts, whole.unread)
     assert [one.path for one in passed.artefacts] == ["a/x.a"]

@@ -11,11 +11,11 @@ from index import IndexServer
 from loopback import with_headers
 from test_wheels import bare, contents, locked, make, noise
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.store.cache import Cache
 
 BOOSTER = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"
 CLEAN = "h11-0.16.0-py3-none-any.whl"

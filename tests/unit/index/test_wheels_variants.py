@@ -9,11 +9,11 @@ import pytest
 from index import IndexServer
 from test_wheels import contents, locked, make
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
-from buildmatrix.index.model import Depth
-from buildmatrix.index.wheels import WheelReader
-from buildmatrix.parsing import split_variant
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import split_variant
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.model import Depth
+from buildmatrix.locks.index.wheels import WheelReader
 
 NAME = "alpha-1.0-py3-none-manylinux_2_28_x86_64{}.whl"
 

@@ -13,7 +13,7 @@ from package_index import PackageIndex, serve
 from buildmatrix.commands.init import inputs
 from buildmatrix.commands.init.first_spec import resolved_torch
 from buildmatrix.commands.init.inputs import Digests
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry.reference import Reference
 
 
 @pytest.fixture

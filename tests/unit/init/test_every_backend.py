@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
-from buildmatrix.errors import UsageError
+from buildmatrix.engines.render.dockerfile import (
+    builtin_templates,
+    dockerfile,
+    equipped,
+    make_environment,
+)
 from buildmatrix.locks.model import Lock
-from buildmatrix.render.dockerfile import builtin_templates, dockerfile, equipped, make_environment
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec, User
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec, User
 
 CATALOGUE = load()
 BUILDS = {name: backend_build(CATALOGUE, name) for name in CATALOGUE.backends}

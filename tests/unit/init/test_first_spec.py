@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.commands.init.sections import read_advice
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.load import load_spec
+from buildmatrix.matrix.load import load_spec
 
 REQUIREMENTS = """\
 # comment

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.commands.init.locked import divide_inputs, find_locks, read_locked
 from buildmatrix.commands.init.sections import Answers
-from buildmatrix.errors import BuildmatrixError
 from buildmatrix.locks.taken import trouble_with
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 
 CATALOGUE = load()
 PYTHONS = ("3.12", "3.13", "3.11")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import backend_build
 from buildmatrix.commands.init.first_spec import first_spec
-from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.judge import Judge
-from buildmatrix.spec.load import load_spec
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.judge.judging import Judge
+from buildmatrix.matrix.load import load_spec
 
 CATALOGUE = load()
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -9,14 +9,14 @@ import pytest
 from built_targets import leave_built
 
 from buildmatrix import cli
-from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.inspect.look import inspect_tree
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports import inspect
 from buildmatrix.reports.inspect import Inspections, Machines
-from buildmatrix.state.folder import FOLDER, State
+from buildmatrix.sources.state.folder import FOLDER, State
 
 SITE = "usr/lib/python3.11/site-packages"
 CORE, CUDART = f"{SITE}/acme/core.so", f"{SITE}/nvidia/lib/libcudart.so.12"

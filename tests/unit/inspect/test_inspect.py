@@ -12,15 +12,15 @@ import msgspec._core
 import pytest
 from click.testing import CliRunner
 
-from buildmatrix import symbols
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
 from buildmatrix.commands.inspect.look import inspect
-from buildmatrix.errors import UsageError
+from buildmatrix.facts import symbols
+from buildmatrix.facts.symbols import SymbolsUnread, imports
 from buildmatrix.reports import inspect as inspect_report
 from buildmatrix.reports.inspect import Inspection, Inspections
-from buildmatrix.symbols import SymbolsUnread, imports
 
 #: A real extension module, with versioned and unversioned imports.
 MODULE = Path(msgspec._core.__file__)
@@ -207,7 +207,7 @@ def test_a_wheel_is_read_once_and_without_the_cache_again(wheel: Path, tmp_path:
 
 
 def test_a_wheel_that_is_no_archive_is_undecided(tmp_path: Path) -> None:
-    from buildmatrix.errors import UndecidedError
+    from buildmatrix.base.errors import UndecidedError
 
     (tmp_path / "x.whl").write_bytes(b"no zip")
     with pytest.raises(UndecidedError, match=r"x\.whl cannot be read"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.inventory.variants import LARGEST_OF_INDEX
+from buildmatrix.facts.inventory.variants import LARGEST_OF_INDEX
 
 SPEC = """
 schema = 1

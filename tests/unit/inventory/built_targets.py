@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from buildmatrix import store
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images import store
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import BuildRecord
 
 #: Digest of the image of a build.
 BUILT = f"sha256:{'0' * 64}"

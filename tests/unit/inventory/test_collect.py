@@ -12,17 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory import distributions
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import (
-    Inventory,
-    Link,
-    SharedPath,
-    SystemPackage,
-    Unread,
-)
-from buildmatrix.trees.directory import DirectoryTree
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.inventory import distributions
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory, Link, SharedPath, SystemPackage, Unread
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.wheel import WheelTree
 
 SITE = "usr/lib/python3/site-packages"
 #: The header of an x86-64 shared object without segments and sections.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_collect import ELF, Image
 
-from buildmatrix.inventory.conda import LARGEST_RECORD
-from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.facts.inventory.conda import LARGEST_RECORD
+from buildmatrix.facts.inventory.model import Distribution, Inventory
 
 PREFIX = "opt/conda"
 SITE = f"{PREFIX}/lib/python3.12/site-packages"

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 from test_python_loading import ELF
 
-from buildmatrix.errors import Interrupted
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.image import LayerReader, read_export
-from buildmatrix.layers.layer_facts import read_layer
-from buildmatrix.layers.merging import add_layers, merge_layers
-from buildmatrix.layers.saved_image import Configuration, SavedImage, format_instruction
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees import archive
-from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.base.errors import Interrupted
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.trees import archive
+from buildmatrix.facts.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.images.layers.image import LayerReader, read_export
+from buildmatrix.images.layers.layer_facts import read_layer
+from buildmatrix.images.layers.merging import add_layers, merge_layers
+from buildmatrix.images.layers.saved_image import Configuration, SavedImage, format_instruction
+from buildmatrix.images.store.cache import Cache
 
 if sys.version_info >= (3, 14):
     from compression.zstd import compress as zstandard

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory
-from buildmatrix.inventory.system import read_cache
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, CachedLibrary, Inventory
+from buildmatrix.facts.inventory.system import read_cache
+from buildmatrix.facts.loader.resolver import resolve
 
 
 def cache(order: str = "<", *, levels: tuple[str, ...] = ("x86-64-v3",)) -> bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.merge import merge
-from buildmatrix.inventory.model import (
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.merge import merge
+from buildmatrix.facts.inventory.model import (
     Binary,
     ClosedFile,
     Distribution,
@@ -13,8 +13,8 @@ from buildmatrix.inventory.model import (
     Stats,
     Unread,
 )
-from buildmatrix.loader.resolver import resolve
-from buildmatrix.trees.wheel import Member
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.wheel import Member
 
 
 def elf(**fields: object) -> Elf:

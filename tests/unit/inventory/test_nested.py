@@ -21,15 +21,15 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from raw_archives import END, entry, pax
 
-from buildmatrix.index.depth import read_parts
-from buildmatrix.index.sequential import read_stream
-from buildmatrix.index.wheels import _LocalWheel
-from buildmatrix.inventory import file_facts, filters
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolver import resolve
-from buildmatrix.trees.directory import DirectoryTree
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.inventory import file_facts, filters
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.locks.index.depth import read_parts
+from buildmatrix.locks.index.sequential import read_stream
+from buildmatrix.locks.index.wheels import _LocalWheel
 
 if sys.version_info >= (3, 14):
     from compression.zstd import compress as zstd
@@ -303,7 +303,7 @@ def test_no_stream_hides_a_library_by_how_it_begins(
 ) -> None:
     """It is found, or it is said that nobody looked."""
     for module in ("nested", "collect"):
-        monkeypatch.setattr(f"buildmatrix.inventory.{module}.LARGE_CONTAINER", 400)
+        monkeypatch.setattr(f"buildmatrix.facts.inventory.{module}.LARGE_CONTAINER", 400)
     inventory = scan(tmp_path, {"weights.json": LATE[name](LIBRARY + noise_of(2_000))})
     (container,) = inventory.containers
     assert (len(inside(inventory)) == 1) != (container.closed is not None)
@@ -399,7 +399,7 @@ def test_a_wheel_says_the_same_of_its_containers_as_a_folder(
 ) -> None:
     """Also of those that are too large to be held in memory."""
     for module in ("inflating", "containers"):
-        monkeypatch.setattr(f"buildmatrix.trees.{module}.LARGEST_HELD", 4096)
+        monkeypatch.setattr(f"buildmatrix.facts.trees.{module}.LARGEST_HELD", 4096)
     packages = {name: made(FILES) for name, (_, made) in CONTAINERS.items()}
     files = {f"x/{name}": data for name, data in packages.items()}
     record = "".join(f"{path},,\n" for path in files).encode()
@@ -425,7 +425,7 @@ def test_an_archive_of_a_wheel_on_an_index_is_read_or_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The archive stands for those that are larger than what is read beyond a wheel's share.
-    monkeypatch.setattr("buildmatrix.index.ends.CONTAINERS_WHOLE", 0)
+    monkeypatch.setattr("buildmatrix.locks.index.ends.CONTAINERS_WHOLE", 0)
     noise = {"noise.bin": noise_of(6_000_000)}
     small, large = zipped(FILES), zipped({**FILES, **noise})
     plain = zipped({"big.csv": noise["noise.bin"]}, zipfile.ZIP_STORED)
@@ -472,7 +472,7 @@ def test_what_stays_closed_is_said_where_it_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_facts, "LARGE_CONTAINER", 4000)
-    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 4000)
+    monkeypatch.setattr("buildmatrix.facts.inventory.collect.LARGE_CONTAINER", 4000)
     noise = noise_of(20_000)
     inner = zipped({"libx.so": LIBRARY, "noise.bin": noise})
     harmless = zipped({"a.csv": noise})
@@ -496,7 +496,7 @@ def test_what_stays_closed_is_said_where_it_is_large(
 
 def test_bombs_stop_at_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_facts, "SMALL_ALLOWANCE", 0)
-    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 1000)
+    monkeypatch.setattr("buildmatrix.facts.inventory.collect.LARGE_CONTAINER", 1000)
     zeros = LIBRARY + bytes(8 << 20)
     inventory = scan(
         tmp_path,
@@ -513,7 +513,7 @@ def test_bombs_stop_at_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_archive_with_a_sparse_file_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
+    monkeypatch.setattr("buildmatrix.facts.inventory.collect.LARGE_CONTAINER", 100)
     map_of = ("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0")
     sparse = pax(*map_of) + entry("libx.so", LIBRARY) + entry("liby.so", LIBRARY) + END
     inventory = scan(tmp_path, {"a.tar": sparse, "b.tgz": gzip.compress(sparse)})
@@ -526,7 +526,7 @@ def test_streams_beyond_the_budget_stay_closed(
 ) -> None:
     one, other = (gzip.compress(tarred({**FILES, "n": bytes(number)})) for number in (9, 90_000))
     monkeypatch.setattr(file_facts, "MOST_STREAMED", len(one))
-    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
+    monkeypatch.setattr("buildmatrix.facts.inventory.collect.LARGE_CONTAINER", 100)
     inventory = scan(tmp_path, {"a.tgz": other, "b.tgz": one, "c.jar": zipped(FILES)})
     assert [path.partition("!")[0] for path in inside(inventory)] == ["b.tgz", "c.jar"]
     assert [one.path for one in inventory.unread] == ["a.tgz"]
@@ -570,8 +570,8 @@ def tarred_raw(files: Files) -> bytes:
 def test_without_a_library_for_zstandard_its_archives_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.trees.decompression.find_decompressor", lambda: None)
-    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
+    monkeypatch.setattr("buildmatrix.facts.trees.decompression.find_decompressor", lambda: None)
+    monkeypatch.setattr("buildmatrix.facts.inventory.collect.LARGE_CONTAINER", 100)
     files = {
         "a.deb": deb(zstd(tarred(FILES)), "data.tar.zst"),
         "b.tgz": gzip.compress(tarred(FILES)),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import EntryPoint, Inventory, PythonLoad
-from buildmatrix.python_imports import program as python_program
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import EntryPoint, Inventory, PythonLoad
+from buildmatrix.facts.python_imports import program as python_program
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 SITE = "lib/python3.11/site-packages"
 ELF = struct.pack(

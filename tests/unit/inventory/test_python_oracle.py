@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_python_loading import SITE, read
 
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import Inventory
 
 #: Imports `pkg` with a stand-in for what loads libraries, and prints their names.
 RECORDER = """

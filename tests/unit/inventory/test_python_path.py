@@ -6,15 +6,15 @@ import subprocess
 import venv
 from pathlib import Path
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.folders import (
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.folders import (
     add_pythonpath,
     find_python_paths,
     find_visible_distributions,
 )
-from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Distribution, PythonPath
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.listing import Listing
+from buildmatrix.facts.inventory.model import Distribution, PythonPath
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 
 def paths(

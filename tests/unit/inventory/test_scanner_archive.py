@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from buildmatrix import store
-from buildmatrix.inventory.archive import PACKAGES, build_scanner_archive
+from buildmatrix.facts.inventory.archive import PACKAGES, build_scanner_archive
+from buildmatrix.images import store
 
 #: Files of a site-packages folder whose facts take all that is travelling.
 INSTALLED = {
@@ -57,11 +57,11 @@ def test_its_bytes_depend_on_the_sources_only() -> None:
 def test_what_travels_is_what_the_import_check_names(pytestconfig: pytest.Config) -> None:
     project = tomllib.loads((pytestconfig.rootpath / "pyproject.toml").read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
-    layers = next(one for one in contracts if "buildmatrix.trees" in one.get("layers", ()))
+    layers = next(one for one in contracts if "buildmatrix.facts.trees" in one.get("layers", ()))
     travels = next(one for one in contracts if one["name"].startswith("The scan core travels"))
     packages = {f"buildmatrix.{name}" for name in PACKAGES}
     assert set(travels["source_modules"]) == packages
-    below = layers["layers"][layers["layers"].index("buildmatrix.trees") + 1 :]
+    below = layers["layers"][layers["layers"].index("buildmatrix.facts.trees") + 1 :]
     assert {name for line in below for name in line.split(" : ")} <= {*travels["forbidden_modules"]}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import SystemPackage
-from buildmatrix.inventory.system import find_packages, read_system_packages
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.listing import Listing
+from buildmatrix.facts.inventory.model import SystemPackage
+from buildmatrix.facts.inventory.system import find_packages, read_system_packages
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 LIBZ = "usr/lib/x86_64-linux-gnu/libz.so.1.3"
 STATUS = """\

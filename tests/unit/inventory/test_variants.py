@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.index.parts import is_metadata
-from buildmatrix.inventory.collect import collect, is_content_read
-from buildmatrix.inventory.model import Inventory, Variant, encode
-from buildmatrix.inventory.variants import LARGEST, read_variant, read_variants
-from buildmatrix.store import decode
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.inventory.collect import collect, is_content_read
+from buildmatrix.facts.inventory.model import Inventory, Variant, encode
+from buildmatrix.facts.inventory.variants import LARGEST, read_variant, read_variants
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images.store import decode
+from buildmatrix.locks.index.parts import is_metadata
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/825/v0.1.1.json"
 PATH = "demo-1.dist-info/variant.json"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.trees import zip_archive
-from buildmatrix.trees.directory import DirectoryTree
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory, Stats
+from buildmatrix.facts.trees import zip_archive
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.wheel import WheelTree
 
 CODE = bytes(range(7, 251)) * 40
 FATBIN = fat_binary(fat_entry(2, 90, bytes(5000)), fat_entry(1, 80, bytes(300)))
@@ -85,7 +85,7 @@ def test_members_that_pass_by_once_say_what_the_unpacked_files_say(
     assert len(unpacked.binaries) >= 2 and len(unpacked.artefacts) == 5
     assert not unpacked.unread
 
-    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 100)
+    monkeypatch.setattr("buildmatrix.facts.trees.zip_archive.LARGEST_HELD", 100)
     monkeypatch.setattr(zip_archive, "BLOCK", 8192)
     monkeypatch.setattr(zip_archive, "HEAD", 4096)
     with WheelTree(wheel) as tree:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory import workers
-from buildmatrix.inventory.workers import spread
+from buildmatrix.facts.inventory import workers
+from buildmatrix.facts.inventory.workers import spread
 
 BIG = [workers.WORTH_IT] * 7
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.layers.saved_image import Configuration
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.images.layers.image import LayerBlob, LayerReader
+from buildmatrix.images.layers.saved_image import Configuration
+from buildmatrix.images.store.cache import Cache
 
 #: Name → bytes of a file; other kinds are TarInfo.
 Entry = tuple[str, bytes] | tarfile.TarInfo

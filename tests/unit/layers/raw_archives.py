@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from buildmatrix.trees.archive import MemorySource, Slice
-from buildmatrix.trees.tar import TarMember, members
+from buildmatrix.facts.trees.archive import MemorySource, Slice
+from buildmatrix.facts.trees.tar import TarMember, members
 
 END = bytes(1024)
 USTAR, GNU, V7 = b"ustar\x0000", b"ustar  \0", bytes(8)

@@ -8,9 +8,9 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildmatrix.inventory.listing import RecordedLookups
-from buildmatrix.layers import adding
-from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer
+from buildmatrix.facts.inventory.listing import RecordedLookups
+from buildmatrix.images.layers import adding
+from buildmatrix.images.layers.adding import BaseTreeIndex, PlainLayer
 
 #: Of few names, so that trees and layers meet.
 PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)

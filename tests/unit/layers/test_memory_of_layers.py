@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from layer_archives import Blobs, configuration, differences, of_folder, tar, unpack
 
-from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.merging import merge_layers
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees.archive import Spool
+from buildmatrix.facts.trees.archive import Spool
+from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.images.layers.merging import merge_layers
+from buildmatrix.images.store.cache import Cache
 
 SITE = "usr/lib/python3/dist-packages"
 #: Bytes of Python that do not compress, of each layer.

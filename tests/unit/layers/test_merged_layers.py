@@ -37,16 +37,16 @@ from layer_archives import (
 )
 from test_python_loading import ELF
 
-from buildmatrix.inventory import file_facts
-from buildmatrix.inventory.collect import collect, is_content_read
-from buildmatrix.layers import image, layer_facts
-from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.layer_facts import decompress
-from buildmatrix.store.cache import Cache
-from buildmatrix.trees import archive_layers
-from buildmatrix.trees.archive import MemorySource
-from buildmatrix.trees.base import RandomAccess, Unreadable
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory import file_facts
+from buildmatrix.facts.inventory.collect import collect, is_content_read
+from buildmatrix.facts.trees import archive_layers
+from buildmatrix.facts.trees.archive import MemorySource
+from buildmatrix.facts.trees.base import RandomAccess, Unreadable
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.images.layers import image, layer_facts
+from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.images.layers.layer_facts import decompress
+from buildmatrix.images.store.cache import Cache
 
 if sys.version_info >= (3, 14):
     from compression.zstd import compress as zstandard
@@ -479,7 +479,7 @@ def test_a_file_behind_a_lone_block_of_zeros_is_not_lost_in_silence() -> None:
 
 
 def test_a_bomb_ends_and_is_no_clean_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from buildmatrix.trees import archive
+    from buildmatrix.facts.trees import archive
 
     monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     for squeeze in (gzip.compress, zstandard):

@@ -8,12 +8,12 @@ from pathlib import Path
 from layer_archives import Blobs, configuration, link, of_folder, of_layers, tar, unpack
 from test_merged_layers import SITE, metadata
 
-from buildmatrix.inventory.merge import merge
-from buildmatrix.inventory.model import Statements, encode
-from buildmatrix.layers.image import LayerReader
-from buildmatrix.store import decode
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
+from buildmatrix.facts.inventory.merge import merge
+from buildmatrix.facts.inventory.model import Statements, encode
+from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.images.store import decode
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
 
 FILES = [
     *metadata("demo", "demo/version.py", "demo/other.py", "demo/linked_version.py"),

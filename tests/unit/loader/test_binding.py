@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory import collect as collecting
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import ClosedFile, Inventory
-from buildmatrix.loader.binding import Unbound, unbound
-from buildmatrix.loader.resolver import resolve
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory import collect as collecting
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import ClosedFile, Inventory
+from buildmatrix.facts.loader.binding import Unbound, unbound
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 MANGLED = "_ZN4acme4openEv"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.model import Binary, Inventory
-from buildmatrix.loader.resolver import Needed, resolve
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, Inventory
+from buildmatrix.facts.loader.resolver import Needed, resolve
 
 MUSL = "lib/ld-musl-x86_64.so.1"
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.spec.model import Spec, Target, bare_spec, bare_target
+from buildmatrix.matrix.model import Spec, Target, bare_spec, bare_target
 
 CPU = dataclasses.replace(
     bare_target(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lock_cases import spec_of, target
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.lines import parse_requirement
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements

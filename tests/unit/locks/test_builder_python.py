@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks import uv as module
 from buildmatrix.locks.lookup import Pins, find_files
 from buildmatrix.locks.model import Lock, Package

@@ -7,7 +7,7 @@ from lock_cases import target
 
 from buildmatrix.locks.model import Package, Wheel
 from buildmatrix.locks.selection import choose_wheel, nearest_build, refusal
-from buildmatrix.spec.model import Base
+from buildmatrix.matrix.model import Base
 
 
 def package(*filenames: str, source_only: bool = False) -> Package:

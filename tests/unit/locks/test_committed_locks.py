@@ -16,15 +16,15 @@ import pytest
 from lock_cases import target
 from package_index import PackageIndex
 
-from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
+from buildmatrix.base.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.committed import describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.uv import find_uv
+from buildmatrix.matrix.model import Base
 from buildmatrix.sources.declarations import LockSource
-from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.edits import CannotRewrite, renamed_item
 from buildmatrix.locks.requirement_files import (
     LARGEST_ENVIRONMENT,

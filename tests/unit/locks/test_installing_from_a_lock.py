@@ -10,10 +10,10 @@ from pathlib import Path
 from lock_cases import spec_of, target
 from package_index import PackageIndex
 
+from buildmatrix.base.progress import Silent
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.progress import Silent
 
 
 def install(root: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import load
-from buildmatrix.errors import SpecError
+from buildmatrix.judge.subject import Subject, locked
 from buildmatrix.locks import requirement_files, requirement_lines, uvlock
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lines import MOST_LINES
@@ -21,8 +22,7 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import MOST_PACKAGES
-from buildmatrix.rules.subject import Subject, locked
-from buildmatrix.spec.model import Policy
+from buildmatrix.matrix.model import Policy
 
 
 def test_files_that_include_each_other_twice_are_read_once(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Lock
 from buildmatrix.locks.selection import LockSelection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from buildmatrix.locks.status import leftovers
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import LOCK_HEADER as HEADER
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import LOCK_HEADER as HEADER
 
 SPEC = """\
 [project]

@@ -10,13 +10,13 @@ import pytest
 from lock_cases import spec_of, target
 from package_index import PackageIndex, wheel_bytes
 
+from buildmatrix.base.errors import BuildmatrixError, SpecError, UndecidedError, UsageError
+from buildmatrix.base.progress import Silent
 from buildmatrix.cli import main
-from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError, UsageError
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.status import staleness
-from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Target
+from buildmatrix.matrix.model import Target
 
 
 def attempt(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.machine_indexes import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.net.http.machine_indexes import (
     PYPI,
     ForUv,
     configured,

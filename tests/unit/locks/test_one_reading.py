@@ -10,7 +10,7 @@ from packaging.dependency_groups import CyclicDependencyGroup, resolve_dependenc
 from packaging.utils import canonicalize_name
 from pip_requirements_parser import RequirementsFile
 
-from buildmatrix import toml
+from buildmatrix.base import toml
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file, read_requirements

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lock_cases import spec_of, target
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.projects import expand, read_project
 from buildmatrix.locks.requirement_files import add_file, check

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.pinned import is_pinned

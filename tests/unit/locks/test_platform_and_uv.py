@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
-from buildmatrix.errors import ComponentError, UndecidedError
+from buildmatrix.base.errors import ComponentError, UndecidedError
+from buildmatrix.base.text import without_login
 from buildmatrix.locks import uv
 from buildmatrix.locks.selection import python_platform
-from buildmatrix.spec.model import Base
-from buildmatrix.text import without_login
+from buildmatrix.matrix.model import Base
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from lock_cases import CPU
 
-from buildmatrix.errors import BuildError, SpecError
+from buildmatrix.base.errors import BuildError, SpecError
 from buildmatrix.locks.project_wheel import ProjectWheels, project_packages
 from buildmatrix.locks.taken import own_projects, trouble_with
-from buildmatrix.spec.load import load_spec
+from buildmatrix.matrix.load import load_spec
 
 TARGET = dataclasses.replace(CPU, pyproject="app/pyproject.toml", install_project=True)
 PROJECT = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.pylock import Pylock
 
-from buildmatrix import toml
+from buildmatrix.base import toml
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
 

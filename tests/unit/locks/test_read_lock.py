@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document, inputs_digest

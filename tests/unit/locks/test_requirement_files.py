@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lock_cases import target
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.pinned import read as read_pinned
 from buildmatrix.locks.requirement_files import add_file, check, read_requirements

@@ -15,20 +15,20 @@ from fake_uv import FakeUv
 from lock_cases import spec_of, target
 from package_index import PackageIndex
 
-from buildmatrix.cli import main
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     BuildmatrixError,
     ComponentError,
     SpecError,
     UndecidedError,
     UsageError,
 )
+from buildmatrix.base.progress import Silent
+from buildmatrix.cli import main
 from buildmatrix.locks import resolve
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.uv import NoSolution
-from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Base, CheckWaiver, NodeClass, Position, Smoke, Target, User
+from buildmatrix.matrix.model import Base, CheckWaiver, NodeClass, Position, Smoke, Target, User
 
 #: Calls of uv for one resolution: the graph, and the lock.
 EACH = 2

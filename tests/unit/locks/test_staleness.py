@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from lock_cases import CPU, spec_of
 
-from buildmatrix.errors import SpecError
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.pylock_writer import document, input_values, inputs_digest
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.target_requirements import read_target_requirements
-from buildmatrix.spec.model import Base, Target
+from buildmatrix.matrix.model import Base, Target
 
 BODY = 'lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n'
 

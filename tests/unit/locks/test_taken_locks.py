@@ -12,14 +12,14 @@ from lock_cases import CPU, spec_of
 from package_index import PackageIndex
 from test_uv_oracle import Workspace
 
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.base.progress import Silent
+from buildmatrix.base.toml import loads
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.status import leftovers, staleness
-from buildmatrix.progress import Silent
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.toml import loads
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec, Target
 
 PROJECT = """\
 [project]

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from buildmatrix import toml
-from buildmatrix.errors import SpecError
+from buildmatrix.base import toml
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.text import load_toml
 
 LONG_KEY = ".".join("a" * 20_000)

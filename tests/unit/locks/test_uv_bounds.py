@@ -15,8 +15,8 @@ from index import IndexServer
 from lock_cases import target
 from loopback import Response
 
-from buildmatrix import child
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.base import child
+from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.locks import uv
 from buildmatrix.locks.uv import explain_failure
 

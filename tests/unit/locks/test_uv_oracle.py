@@ -23,11 +23,11 @@ from packaging.markers import default_environment
 from packaging.pylock import PackageWheel, Pylock, PylockSelectError
 from packaging.tags import compatible_tags, cpython_tags
 
-from buildmatrix import toml
-from buildmatrix.errors import SpecError
+from buildmatrix.base import toml
+from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.selection import LockSelection, choose_wheel
-from buildmatrix.spec.model import Base
+from buildmatrix.matrix.model import Base
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}

@@ -9,14 +9,14 @@ import pytest
 from lock_cases import target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.inventory.model import Distribution
+from buildmatrix.facts.inventory.model import Distribution
+from buildmatrix.judge.subject import locked
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.locks.selection import LockSelection, marker_environment
-from buildmatrix.rules.subject import locked
+from buildmatrix.matrix.model import Policy
 from buildmatrix.sources.model import requirement_lines
-from buildmatrix.spec.model import Policy
 
 #: `Requires-Dist` of the real releases, as far as it names what the locks below hold.
 METADATA = {

@@ -11,12 +11,12 @@ import pytest
 import tomli
 from clusters import h100, listed, node, written
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.node_classes import lists as reading
 from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 
 SPEC = """\
 [project]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci.documents import (
     MANIFEST,
     Descriptor,
     Platform,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import (
     Descriptor,
     Execution,
     ImageConfiguration,

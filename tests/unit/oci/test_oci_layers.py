@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from buildmatrix.errors import ComponentError, UndecidedError
-from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer, layer_writer, output_key
-from buildmatrix.oci.layout import OciLayout
+from buildmatrix.base.errors import ComponentError, UndecidedError
+from buildmatrix.images.oci.layers import (
+    Compression,
+    LayerEntry,
+    StoredLayer,
+    layer_writer,
+    output_key,
+)
+from buildmatrix.images.oci.layout import OciLayout
 
 ENTRIES: list[tuple[LayerEntry, bytes]] = [
     (LayerEntry("a", "folder", 0o700, user=10001, group=44), b""),

@@ -11,17 +11,17 @@ from typing import Any, cast
 import pytest
 from test_ladder import StandInEngine
 
-from buildmatrix.commands.preflight import run as ladder
-from buildmatrix.commands.preflight.baseline import apply_waivers
-from buildmatrix.commands.preflight.run import RungInputs, exit_code, preflight
-from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.base.errors import SpecError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.model import ImageFacts
-from buildmatrix.errors import SpecError
-from buildmatrix.progress import Silent
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Target, bare_spec
+from buildmatrix.preflight import run as ladder
+from buildmatrix.preflight.baseline import apply_waivers
+from buildmatrix.preflight.run import RungInputs, exit_code, preflight
+from buildmatrix.preflight.subject import Subject
 from buildmatrix.reports.preflight import formats, html
 from buildmatrix.reports.preflight.model import Check, Preflight
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Target, bare_spec
 
 SPEC = """\
 [project]

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from probing import runner
 
-from buildmatrix.commands.preflight.batch import (
+from buildmatrix.engines.model import RunResult
+from buildmatrix.matrix.model import Position, Smoke
+from buildmatrix.preflight.batch import (
     REQUIRED_SAMPLES,
     UnreadableResult,
     describe,
@@ -20,11 +22,9 @@ from buildmatrix.commands.preflight.batch import (
     run_batch,
     summarize,
 )
-from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.spec.model import Position, Smoke
 
 
 def warmup(folder: Path, source: str, timeout_s: float = 300) -> Smoke:

@@ -12,9 +12,9 @@ import pytest
 from probing import install, runner
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight import cold_start
-from buildmatrix.commands.preflight.cold_start import run_cold_start, run_starts_within
 from buildmatrix.engines.model import RunResult
+from buildmatrix.preflight import cold_start
+from buildmatrix.preflight.cold_start import run_cold_start, run_starts_within
 from buildmatrix.reports.preflight.model import Check
 
 TORCH = """

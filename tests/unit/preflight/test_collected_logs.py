@@ -18,17 +18,17 @@ import pytest
 import yaml
 from probing import with_clock
 
-from buildmatrix.commands.preflight import cluster as collecting
-from buildmatrix.commands.preflight import logs
-from buildmatrix.commands.preflight.baseline import accept
-from buildmatrix.commands.preflight.cluster import collect, find_subject
-from buildmatrix.commands.preflight.manifests import ManifestRun, format_manifest, plan_steps
-from buildmatrix.commands.preflight.protocol import ProbeCall, read_checks
-from buildmatrix.commands.preflight.run import RungInputs, exit_code
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.matrix.model import NodeClass, Position, bare_target
+from buildmatrix.preflight import cluster as collecting
+from buildmatrix.preflight import logs
+from buildmatrix.preflight.baseline import accept
+from buildmatrix.preflight.cluster import collect, find_subject
+from buildmatrix.preflight.manifests import ManifestRun, format_manifest, plan_steps
+from buildmatrix.preflight.protocol import ProbeCall, read_checks
+from buildmatrix.preflight.run import RungInputs, exit_code
 from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, Preflight, RungOutcome
-from buildmatrix.spec.model import NodeClass, Position, bare_target
 
 IMAGE = f"registry.example.com/inferno@sha256:{'7' * 64}"
 NODE = NodeClass("h100", "cuda", "", (), {}, (), Position(Path("buildmatrix.toml"), 1, 1))

@@ -9,7 +9,7 @@ import pytest
 from probing import install, runner
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight.rungs import COLLECTIVE_EACH_S, run_collective
+from buildmatrix.preflight.rungs import COLLECTIVE_EACH_S, run_collective
 from buildmatrix.reports.preflight.model import Check
 
 #: A torch on top of numpy. What the ranks do wrong stands in BREAKS.

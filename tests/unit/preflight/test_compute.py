@@ -12,9 +12,10 @@ import pytest
 from probing import install, runner, torch
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight import rungs
-from buildmatrix.commands.preflight.probes import bounded, compute
-from buildmatrix.commands.preflight.probes.frameworks import (
+from buildmatrix.engines.model import RunResult
+from buildmatrix.preflight import rungs
+from buildmatrix.preflight.probes import bounded, compute
+from buildmatrix.preflight.probes.frameworks import (
     UNIT,
     Device,
     Framework,
@@ -22,10 +23,9 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     compute_exact,
     make_pattern,
 )
-from buildmatrix.commands.preflight.probes.memory import take_twice
-from buildmatrix.commands.preflight.probes.runtimes import make_matmul_model
-from buildmatrix.commands.preflight.rungs import run_compute, run_memory
-from buildmatrix.engines.model import RunResult
+from buildmatrix.preflight.probes.memory import take_twice
+from buildmatrix.preflight.probes.runtimes import make_matmul_model
+from buildmatrix.preflight.rungs import run_compute, run_memory
 from buildmatrix.reports.preflight.model import state_of
 
 

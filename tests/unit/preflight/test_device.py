@@ -12,13 +12,8 @@ import pytest
 from probing import install, runner, torch
 
 from buildmatrix.catalogue.load import Catalogue, Owned, load
-from buildmatrix.commands.preflight.device import (
-    EACH_S,
-    find_instruction_level,
-    judge_devices,
-    run_devices,
-)
 from buildmatrix.engines.model import RunResult
+from buildmatrix.preflight.device import EACH_S, find_instruction_level, judge_devices, run_devices
 from buildmatrix.reports.preflight.model import Check, state_of
 
 FINE = RunResult(0, "", timed_out=False)

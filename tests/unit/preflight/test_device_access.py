@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.commands.preflight.subject import find_access
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
 from buildmatrix.engines.oci.confinement import Sandbox
 from buildmatrix.engines.oci.sandboxes import failure, of_this_machine, run, sandboxes
 from buildmatrix.engines.oci.unpacking import Identity
+from buildmatrix.preflight.machine import MachineFiles
+from buildmatrix.preflight.subject import find_access
 
 HERE = Path("/var/lib/engine")
 DOCKER = Facilities(("runc",), HERE, has_cdi=True, has_gpus=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight.rungs import find_disagreements, run_imports, waits_for_driver
 from buildmatrix.engines.model import Run, RunResult
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.preflight.rungs import find_disagreements, run_imports, waits_for_driver
 from buildmatrix.reports.preflight.model import Check
 
 

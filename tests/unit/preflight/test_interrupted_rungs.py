@@ -17,7 +17,7 @@ import pytest
 
 from buildmatrix.engines.oci.sandboxes import OUTPUT, of_this_machine, run, usable
 from buildmatrix.engines.oci.unpacking import Identity
-from buildmatrix.rules.rungs import RUNGS
+from buildmatrix.judge.rungs import RUNGS
 
 #: Seconds until a test that waits for ever fails; every command here may take longer.
 PATIENCE = 240
@@ -29,17 +29,17 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from buildmatrix.commands.preflight import run as ladder
-from buildmatrix.commands.preflight.batch import run_batch
-from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.preflight import run as ladder
+from buildmatrix.preflight.batch import run_batch
+from buildmatrix.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Facilities, ImageFacts
 from buildmatrix.engines.oci import sandboxes
 from buildmatrix.engines.oci.unpacking import Identity
-from buildmatrix.errors import Interrupted
-from buildmatrix.progress import Silent
+from buildmatrix.base.errors import Interrupted
+from buildmatrix.base.progress import Silent
 from buildmatrix.reports.preflight.model import Check
-from buildmatrix.spec.model import bare_spec, bare_target
-from buildmatrix.spec.model import Position, Smoke
+from buildmatrix.matrix.model import bare_spec, bare_target
+from buildmatrix.matrix.model import Position, Smoke
 
 signals, mark = sys.argv[1:]
 program, _ = sandboxes.usable()

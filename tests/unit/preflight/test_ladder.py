@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from buildmatrix.commands.preflight import run as ladder
-from buildmatrix.commands.preflight.run import exit_code, preflight
-from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError
+from buildmatrix.base.progress import Silent
 from buildmatrix.engines.model import (
     NO_DEVICES,
     DeviceAccess,
@@ -21,12 +20,13 @@ from buildmatrix.engines.model import (
     Run,
     RunResult,
 )
-from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
-from buildmatrix.progress import Silent
+from buildmatrix.judge.rungs import Rung
+from buildmatrix.matrix.model import bare_spec, bare_target
+from buildmatrix.preflight import run as ladder
+from buildmatrix.preflight.run import exit_code, preflight
+from buildmatrix.preflight.subject import Subject
 from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, PreflightTarget
-from buildmatrix.rules.rungs import Rung
-from buildmatrix.spec.model import bare_spec, bare_target
 
 
 class StandInEngine:

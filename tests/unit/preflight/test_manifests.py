@@ -15,11 +15,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildmatrix.commands.preflight import manifests
-from buildmatrix.commands.preflight.manifests import Step, remove_mark
-from buildmatrix.commands.preflight.protocol import make_call
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.model import NodeClass, Position, bare_target
+from buildmatrix.base.errors import UsageError
+from buildmatrix.matrix.model import NodeClass, Position, bare_target
+from buildmatrix.preflight import manifests
+from buildmatrix.preflight.manifests import Step, remove_mark
+from buildmatrix.preflight.protocol import make_call
 
 IMAGE = f"registry.example.com/inferno@sha256:{'7' * 64}"
 NODE = NodeClass(

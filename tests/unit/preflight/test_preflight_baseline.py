@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.preflight.baseline import (
-    accept,
-    compare_rung,
-    find_counterpart,
-    read_expectations,
-)
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.base.errors import UndecidedError, UsageError
+from buildmatrix.judge.rungs import Rung
+from buildmatrix.preflight.baseline import accept, compare_rung, find_counterpart, read_expectations
 from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
@@ -24,7 +20,6 @@ from buildmatrix.reports.preflight.model import (
     Value,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.rungs import Rung
 
 
 def target(

@@ -12,7 +12,7 @@ from lxml import etree
 from page_cases import ENDLESS, EVIL
 from preflight_cases import hostile_preflight, preflight
 
-from buildmatrix.commands.preflight.baseline import compare_rung
+from buildmatrix.preflight.baseline import compare_rung
 from buildmatrix.reports.formats import PREFLIGHT, Destination, by_name
 from buildmatrix.reports.preflight import formats, html
 from buildmatrix.reports.preflight.html import strips

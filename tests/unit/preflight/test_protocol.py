@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from buildmatrix.commands.preflight.protocol import LONGEST, MOST, make_missing_checks, read_checks
+from buildmatrix.preflight.protocol import LONGEST, MOST, make_missing_checks, read_checks
 
 MARK = "@@mark@@"
 

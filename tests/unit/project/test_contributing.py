@@ -125,12 +125,12 @@ def test_a_section_can_be_followed(copy: Path, name: str) -> None:
 
 def test_a_rule_takes_a_function_a_page_a_line_and_a_test() -> None:
     blocks = [block for block in _BLOCK.finditer(SECTIONS["Add a rule"]) if block["path"]]
-    folders = {"diff": "src/buildmatrix/rules/registry.py"}
+    folders = {"diff": "src/buildmatrix/judge/registry.py"}
     assert sorted(folders.get(block["language"], block["path"]) for block in blocks) == [
         "docs/rules/BM112.md",
-        "src/buildmatrix/rules/distributions.py",
-        "src/buildmatrix/rules/registry.py",
-        "tests/unit/rules/test_nightly_build.py",
+        "src/buildmatrix/judge/distributions.py",
+        "src/buildmatrix/judge/registry.py",
+        "tests/unit/judge/test_nightly_build.py",
     ]
     (line,) = (block["text"] for block in blocks if block["language"] == "diff")
     assert [text[0] for text in line.splitlines()].count("+") == 1

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from document_blocks import BLOCKS, ROOT, DocumentBlock, blocks_of
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import load
-from buildmatrix.errors import SpecError
-from buildmatrix.spec.load import load_spec
+from buildmatrix.matrix.load import load_spec
 
 PARTS = [block for block in BLOCKS if block.language == "toml" and not block.marker]
 HEAD = {

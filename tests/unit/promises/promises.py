@@ -12,20 +12,20 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.index.pages import read_page
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import encode
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import encode
+from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images.store import decode
+from buildmatrix.locks.index.pages import read_page
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.poetrylock import read as read_poetry
 from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uvlock import read as read_uv
-from buildmatrix.store import decode
-from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
-from buildmatrix.trees.wheel import WheelTree
 
 #: Bytes of one read; an input of the fuzzer inflates to 1032 times its size at most.
 _WINDOW = 1 << 16

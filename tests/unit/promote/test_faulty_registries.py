@@ -15,12 +15,9 @@ from test_promote import promoted, report
 from test_promote import states as states_of
 from test_verify import DEMANDS, GOOD, KEY
 
-from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.attached import attestation_tag
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import verify
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import (
+from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     MANIFEST,
     Descriptor,
@@ -28,10 +25,13 @@ from buildmatrix.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.judge.model import StagedImage, TargetResult
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import StagedImage, TargetResult
+from buildmatrix.signing import verdict
+from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.attached import attestation_tag
 
 TAGS = tuple(f"1-t{number}" for number in range(4))
 

@@ -12,18 +12,18 @@ import jsonschema
 import pytest
 from memory_registry import MemoryRegistry
 
+from buildmatrix.base.errors import UndecidedError, UsageError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.promote import promote
-from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.http.failures import RequestError
-from buildmatrix.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
-from buildmatrix.progress import Silent
-from buildmatrix.registry.reference import Reference
+from buildmatrix.images.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
+from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.promote import Promotion, render
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
-from buildmatrix.rules.model import Acceptance, Finding, StagedImage, TargetResult
 
 NAME = "registry.example.com/demo"
 TARGETS = ("cpu", "cuda", "rocm")

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from buildmatrix.python_imports import parser
-from buildmatrix.python_imports.repair import repair
+from buildmatrix.facts.python_imports import parser
+from buildmatrix.facts.python_imports.repair import repair
 
 
 def test_no_two_threads_make_syntax_trees_at_once(monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from buildmatrix.python_imports.source import find_run_imports, may_call_at_import
+from buildmatrix.facts.python_imports.source import find_run_imports, may_call_at_import
 
 
 @pytest.mark.parametrize(

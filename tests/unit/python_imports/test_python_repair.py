@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.python_imports.repair import read_tree, repair
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.python_imports.repair import read_tree, repair
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 LOAD = "import ctypes\nctypes.CDLL('libcudart.so.12')\n"
 

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from buildmatrix.python_imports import skeleton as python_excerpt
-from buildmatrix.python_imports.parser import MOST_SIGNS, Unparsable, parse
-from buildmatrix.python_imports.skeleton import make_excerpt
-from buildmatrix.python_imports.source import ANY_MODULE, LARGEST_SOURCE, make_outline
+from buildmatrix.facts.python_imports import skeleton as python_excerpt
+from buildmatrix.facts.python_imports.parser import MOST_SIGNS, Unparsable, parse
+from buildmatrix.facts.python_imports.skeleton import make_excerpt
+from buildmatrix.facts.python_imports.source import ANY_MODULE, LARGEST_SOURCE, make_outline
 
 
 @pytest.mark.parametrize("line", [b"a\n", b"f(a,a)\n", b"x=-1\n"])

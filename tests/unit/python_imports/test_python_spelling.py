@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.trees.directory import DirectoryTree
 
 LIBRARY = "libcudart.so.12"
 

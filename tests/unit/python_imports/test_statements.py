@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.python_imports.statements import LARGEST, has_literals, read_literals
+from buildmatrix.facts.python_imports.statements import LARGEST, has_literals, read_literals
 
 TENSORFLOW = b"""
 import collections

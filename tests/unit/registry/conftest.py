@@ -10,8 +10,8 @@ import pytest
 from hasty import HASTY
 from registry import RegistryServer
 
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 
 @pytest.fixture(autouse=True)

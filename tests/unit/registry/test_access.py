@@ -16,12 +16,12 @@ from certificates import make_certificate
 from loopback import LoopbackServer, Misdeed, Request, Response, answering, filled, redirecting
 from registry import RegistryServer, basic, digest_of, error
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry import tokens
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.net.registry import tokens
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 ANN = ("ann", "hunter2")
 BLOB = b"blob"

@@ -9,10 +9,10 @@ import pytest
 from loopback import Misdeed, Request, Response, Serve, answering, filled, with_headers
 from registry import RegistryServer
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.registry import client
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.net.registry import client
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 CATALOG = "/v2/_catalog"
 

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.registry import credentials
-from buildmatrix.registry.credentials import FoundCredentials, RegistryCredentials, RegistryLogin
-from buildmatrix.registry.reference import Reference
+from buildmatrix.net.registry import credentials
+from buildmatrix.net.registry.credentials import (
+    FoundCredentials,
+    RegistryCredentials,
+    RegistryLogin,
+)
+from buildmatrix.net.registry.reference import Reference
 
 APP = "registry.example:5000/team/app"
 

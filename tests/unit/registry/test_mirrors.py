@@ -13,12 +13,12 @@ from hasty import HASTY
 from loopback import answering, cut_after
 from registry import MANIFEST, RegistryServer, digest_of
 
-from buildmatrix.errors import SpecError, UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.mirrors import Mirrors
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import SpecError, UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.mirrors import Mirrors
+from buildmatrix.net.registry.reference import Reference
 
 BLOB = bytes(range(256)) * 400
 LAYER = Descriptor(media_type=documents.LAYER, digest=digest_of(BLOB), size=len(BLOB))

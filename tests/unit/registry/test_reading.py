@@ -13,12 +13,12 @@ from hasty import HASTY, end_silence
 from loopback import Misdeed, Response, answering, cut_after, filled, redirecting, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry import blobs, manifests
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.net.registry import blobs, manifests
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 BLOB = random.Random(1).randbytes(300_000)
 CONFIG = {"mediaType": documents.CONFIGURATION, "digest": digest_of(b"{}"), "size": 2}

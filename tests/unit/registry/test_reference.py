@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.net.registry.reference import Reference
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 

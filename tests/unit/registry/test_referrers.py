@@ -10,12 +10,12 @@ from hasty import HASTY
 from loopback import Misdeed, Request, Response, Serve, answering, filled, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import Descriptor, Manifest, encode
-from buildmatrix.registry import manifests
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import Descriptor, Manifest, encode
+from buildmatrix.net.registry import manifests
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 EMPTY = Descriptor(media_type=documents.EMPTY, digest=digest_of(b"{}"), size=2)
 SUBJECT = Descriptor(media_type=MANIFEST, digest=digest_of(b"image"), size=5)

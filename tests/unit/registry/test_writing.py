@@ -22,12 +22,12 @@ from registry import (
     losing_the_answer,
 )
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci import documents
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry import blobs
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.images.oci import documents
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.net.registry import blobs
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 BLOB = random.Random(2).randbytes(300_000)
 UPLOADS = "/v2/team/app/blobs/uploads/"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.spec.model import Base, Policy, Spec, Target, User
+from buildmatrix.matrix.model import Base, Policy, Spec, Target, User
 
 DIGEST = "sha256:" + "5e" * 32
 

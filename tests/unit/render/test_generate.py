@@ -11,9 +11,9 @@ import pytest
 from dockerfile_reader import instructions, pairs
 from render_cases import BACKENDS, CPU, CUDA, DIGEST, ROCM, lock_of, spec_of
 
-from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.render.bake import bake_file, bake_name, scan_name
-from buildmatrix.render.dockerfile import (
+from buildmatrix.base.errors import SpecError, UsageError
+from buildmatrix.engines.render.bake import bake_file, bake_name, scan_name
+from buildmatrix.engines.render.dockerfile import (
     builtin_templates,
     differences,
     dockerfile,
@@ -22,9 +22,9 @@ from buildmatrix.render.dockerfile import (
     make_environment,
     write,
 )
-from buildmatrix.render.quoting import Ignored
-from buildmatrix.rules import base_images
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.judge import base_images
+from buildmatrix.matrix.model import Spec, Target
 
 
 def files_of(spec: Spec) -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from render_cases import BACKENDS, CPU, CUDA, lock_of, spec_of
 
-from buildmatrix.render.dockerfile import generate
-from buildmatrix.spec.model import Target
+from buildmatrix.engines.render.dockerfile import generate
+from buildmatrix.matrix.model import Target
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from render_cases import CUDA, lock_of, spec_of
 
-from buildmatrix.errors import SpecError
-from buildmatrix.render.dockerfile import dockerfile, dockerignore, make_environment
-from buildmatrix.spec.model import Base, Target, User
+from buildmatrix.base.errors import SpecError
+from buildmatrix.engines.render.dockerfile import dockerfile, dockerignore, make_environment
+from buildmatrix.matrix.model import Base, Target, User
 
 ENVIRONMENT = make_environment(Path("/nonexistent"))
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
-from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import (
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
     NativeComponent,
     SbomComponent,
 )
-from buildmatrix.rules.model import Finding, TargetResult, Verdict
-from buildmatrix.vulnerabilities.model import Advisory
+from buildmatrix.judge.model import Finding, TargetResult, Verdict
+from buildmatrix.reports.run.model import Report
 
 XMLATTR = Advisory("GHSA-h5c8-rqwp-cp95", ("CVE-2024-22195",), ("3.1.3",), "xmlattr filter")
 CUDART = NativeComponent(

@@ -7,12 +7,12 @@ from datetime import date
 
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge import acceptance
+from buildmatrix.matrix.model import Position, Waiver
 from buildmatrix.reports.run import table
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import accept
-from buildmatrix.rules import acceptance
-from buildmatrix.spec.model import Position, Waiver
 
 TODAY = date(2026, 11, 21)
 WAIVER = Waiver(

@@ -7,13 +7,13 @@ from hashlib import sha256
 
 import jsonschema
 
+from buildmatrix.judge.model import AuditTotals, Finding, TargetResult, Verdict
+from buildmatrix.judge.registry import BY_CODE
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, saved, table
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.reports.run.summary import brought
 from buildmatrix.reports.schemas import report as schema
-from buildmatrix.rules.model import AuditTotals, Finding, TargetResult, Verdict
-from buildmatrix.rules.registry import BY_CODE
 
 LINE = "images/requirements.in:3"
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import pytest
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.reports.formats import RUN, Destination, by_name
 
 HOME = PurePath("/work/project")

@@ -13,16 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
-from buildmatrix.reports.run import cyclonedx
-from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import (
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
     NativeComponent,
     SbomComponent,
 )
-from buildmatrix.rules.model import Verdict
-from buildmatrix.vulnerabilities.model import Advisory
+from buildmatrix.judge.model import Verdict
+from buildmatrix.reports.run import cyclonedx
+from buildmatrix.reports.run.model import Report
 
 XMLATTR = Advisory("CVE-2024-22195", ("GHSA-h5c8-rqwp-cp95",), ("3.1.3",), "xmlattr filter")
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)

@@ -11,12 +11,12 @@ import pytest
 from test_report_formats import finding, result
 
 from buildmatrix.commands.diff.sources import read_report_side
+from buildmatrix.judge.model import AuditTotals, Verdict, VerdictName
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import merge, parse
 from buildmatrix.reports.run.summary import brought
-from buildmatrix.rules.model import AuditTotals, Verdict, VerdictName
 
 OLD, NEW, CPU = "cuda12.4", "cuda12.9", "cpu"
 

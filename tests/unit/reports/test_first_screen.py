@@ -8,11 +8,11 @@ import pytest
 from test_html import Page
 from test_report_formats import finding, report, result
 
+from buildmatrix.judge.composition import Composition, DistributionBytes, VendorBytes
+from buildmatrix.judge.model import AuditTotals, Fix, TargetResult
 from buildmatrix.reports.run import html
 from buildmatrix.reports.run.charts import bars
 from buildmatrix.reports.run.groups import causes, groups
-from buildmatrix.rules.composition import Composition, DistributionBytes, VendorBytes
-from buildmatrix.rules.model import AuditTotals, Fix, TargetResult
 
 
 def part(name: str, *vendors: VendorBytes) -> DistributionBytes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble, exit_code
 from buildmatrix.reports.fleet.drift import drift_between
@@ -19,7 +20,6 @@ from buildmatrix.reports.fleet.model import (
 )
 from buildmatrix.reports.fleet.sections import share
 from buildmatrix.reports.formats import FLEET, Destination, by_name
-from buildmatrix.rules.composition import VendorBytes
 
 
 def image(number: int, backend: str = "cpu", **values) -> FleetResult:

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from fleet_cases import fleet, later, results
 
+from buildmatrix.base.text import safe
 from buildmatrix.reports import schemas
 from buildmatrix.reports.fleet import documents
 from buildmatrix.reports.fleet.assembly import assemble
@@ -21,7 +22,6 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
 )
 from buildmatrix.reports.formats import FLEET, Destination, by_name
-from buildmatrix.text import safe
 
 DIGEST = "sha256:" + "0" * 64
 RESULT = FleetResult(

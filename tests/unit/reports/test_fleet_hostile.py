@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from test_hostile_report import OBEYED, SECRET, SNIPPETS, Tags, hostile, is_hidden
 
+from buildmatrix.base.text import safe
 from buildmatrix.reports.fleet import html
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import FleetFinding
 from buildmatrix.reports.formats import FLEET, Destination, by_name
-from buildmatrix.text import safe
 
 TEXTS = [item.name for item in FLEET if item.name != "parquet"]
 

@@ -12,11 +12,11 @@ import jsonschema
 import pytest
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.vulnerabilities.model import Advisory
 
 HOME = PurePath("/work/project")
 TO = Destination(root=HOME / "sub", top=HOME, time=datetime(2026, 11, 22, 23, 0, tzinfo=UTC))

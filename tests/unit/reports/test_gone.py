@@ -7,11 +7,11 @@ from dataclasses import replace
 from test_html import Page
 from test_report_formats import finding, report, result
 
+from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.saved import compared
-from buildmatrix.rules.model import Finding, TargetResult
 
 OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")
 KEPT = finding(fingerprint="2" * 32, distribution="kept")

@@ -13,6 +13,8 @@ from markupsafe import escape
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_report
+from buildmatrix.judge.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
+from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.page import document
@@ -21,8 +23,6 @@ from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.reports.run.summary import cures, headline
-from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
-from buildmatrix.rules.registry import drop_repeats
 
 #: What torch 2.9 brings: name, bytes to download, links from it.
 LIBRARIES = (

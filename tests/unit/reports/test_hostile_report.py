@@ -14,16 +14,16 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from buildmatrix.base.text import JSON, each_text, printable
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group
 from buildmatrix.cli.output import FORMATS, write_report
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, by_name
 from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
-from buildmatrix.rules.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
-from buildmatrix.text import JSON, each_text, printable
-from buildmatrix.vulnerabilities.model import Advisory
 
 pytestmark = pytest.mark.usefixtures("a_day")
 

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.model import AuditTotals, Fix
 from buildmatrix.reports.run import html
-from buildmatrix.rules.model import AuditTotals, Fix
-from buildmatrix.vulnerabilities.model import Advisory
 
 
 class Page(HTMLParser):

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report
 from test_saved_difference import compared
 
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial
 from buildmatrix.reports import schemas
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (
@@ -37,8 +39,6 @@ from buildmatrix.reports.diff.model import (
 from buildmatrix.reports.json_form import dumps, parse, plain, render
 from buildmatrix.reports.run import saved
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
-from buildmatrix.rules.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial
-from buildmatrix.vulnerabilities.model import Advisory
 
 END = ComparedSide("a", "image", "", ("cpu",), 1, "debian:13", None, 0)
 FOUND = finding()

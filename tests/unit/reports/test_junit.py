@@ -14,10 +14,10 @@ from junitparser import JUnitXml
 from lxml import etree
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.model import TargetResult
 from buildmatrix.reports.run import junit
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import TargetResult
 
 SCHEMAS = [
     etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / name))

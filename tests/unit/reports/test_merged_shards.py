@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_report_formats import result
 
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.reports import json_form
 from buildmatrix.reports.formats import RUN, Destination
 from buildmatrix.reports.run.model import Report, ReportShard, assemble, exit_code

@@ -11,13 +11,13 @@ from test_html import Page
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
+from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.model import NodeFit, TargetResult
+from buildmatrix.matrix.model import NodeClass, Policy
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.node_map import MapGroup, NodeMap, node_map
-from buildmatrix.rules.engine import judge_image
-from buildmatrix.rules.model import NodeFit, TargetResult
-from buildmatrix.spec.model import NodeClass, Policy
 
 
 def gpus(name: str, *archs: str) -> NodeClass:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.judge.model import AuditTotals, Depth, TargetResult, Verdict
 from buildmatrix.reports.run import markdown, table
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import AuditTotals, Depth, TargetResult, Verdict
 
 
 def report(depth: Depth | None, totals: AuditTotals | None) -> Report:

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from test_html import Page
 from test_report_formats import report, result
 
-from buildmatrix.reports import json_form
-from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.charts import strip, treemap
-from buildmatrix.reports.run.html import link_list
-from buildmatrix.reports.run.node_map import architecture_grids
-from buildmatrix.rules.composition import (
+from buildmatrix.base.text import size
+from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
     FileBytes,
     LayerBytes,
     VendorBytes,
 )
-from buildmatrix.rules.model import Verdict
-from buildmatrix.text import size
+from buildmatrix.judge.model import Verdict
+from buildmatrix.reports import json_form
+from buildmatrix.reports.run import html, saved
+from buildmatrix.reports.run.charts import strip, treemap
+from buildmatrix.reports.run.html import link_list
+from buildmatrix.reports.run.node_map import architecture_grids
 
 
 @st.composite

@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.model import Finding, Fix, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, table
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.reports.schemas import report as schema
-from buildmatrix.rules.model import Finding, Fix, TargetResult, Verdict
 
 PATH = "usr/lib/python3.11/site-packages/xgboost/lib/libxgboost.so"
 

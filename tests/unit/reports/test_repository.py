@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
 from buildmatrix.reports import repository
 from buildmatrix.reports.repository import text_below, time_of_writing
 

@@ -15,13 +15,13 @@ from sarif.loader import load_sarif_file
 from sarif_files import apply_fixes
 from test_report_formats import finding, report, result
 
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.model import Fix, TargetResult, Trial
 from buildmatrix.locks.edits import unified
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run import sarif
 from buildmatrix.reports.run.model import FixesTried, Report
 from buildmatrix.reports.run.replacements import Region, replacements, requirement_region
-from buildmatrix.rules.model import Fix, TargetResult, Trial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "sarif-schema-2.1.0.json").read_text())
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.FormatChecker())

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from test_report_formats import finding, report, result
 
-from buildmatrix.errors import UsageError
+from buildmatrix.base.errors import UsageError
+from buildmatrix.judge.model import AuditTotals
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.diff.model import (
     ChangedFinding,
@@ -20,7 +21,6 @@ from buildmatrix.reports.diff.model import (
 from buildmatrix.reports.run import markdown, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.reports.run.saved import merge, read
-from buildmatrix.rules.model import AuditTotals
 
 
 def compared(target: str = "cpu-py311-server", commit: str = "abc") -> Report:

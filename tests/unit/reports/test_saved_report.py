@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 from test_report_formats import finding, report, result
 
-from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.base.errors import UsageError
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.model import Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import html, junit, markdown, table
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge, read
-from buildmatrix.rules.model import Verdict
 
 
 def saved(folder: Path, name: str, one: Report) -> Path:

@@ -11,14 +11,14 @@ from fix_project import package_index, session, write
 from index import IndexServer
 from package_index import PackageIndex
 
+from buildmatrix.base.errors import SpecError, UsageError
+from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.fixing import fixed
-from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.index.client import Client
-from buildmatrix.index.reading import CachingReader
-from buildmatrix.index.wheels import WheelReader
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.reading import CachingReader
+from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requirement_files import read_environment, read_requirements
-from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
 from buildmatrix.sources.parse import declared, parse

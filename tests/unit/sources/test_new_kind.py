@@ -14,14 +14,14 @@ from elf_images import Image
 import buildmatrix
 from buildmatrix import cli
 from buildmatrix.engines.model import OpenTree
-from buildmatrix.inventory.collect import collect
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.sources import parse
 from buildmatrix.sources.model import Facts, Installed, ReadingOptions
-from buildmatrix.trees.directory import DirectoryTree
 
 PACKAGE = Path(buildmatrix.__file__).parent
 #: What may not know which kinds there are.
-COMMANDS = ("cli", "api", "commands", "judge.py")
+COMMANDS = ("cli", "api", "commands", "rules/judging.py")
 
 STRICT = ("--fail-on", "note")
 

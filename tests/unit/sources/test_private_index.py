@@ -9,11 +9,11 @@ import pytest
 from lock_cases import spec_of, target
 from package_index import PackageIndex, serve, wheel_bytes
 
+from buildmatrix.base.progress import Silent
+from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.resolve import lock_targets
-from buildmatrix.progress import Silent
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
-from buildmatrix.store.cache import Cache
 
 #: The public index, and the private one, have both a package of this name.
 NAME = "company-tool"

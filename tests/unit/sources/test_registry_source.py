@@ -13,14 +13,14 @@ from image_registry import LAYER, ImageRegistry, digest_of
 from layer_archives import Entry, differences, of_folder, tar, unpack
 from test_python_loading import ELF
 
+from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
-from buildmatrix.errors import ComponentError, UndecidedError, UsageError
-from buildmatrix.registry.client import Registry
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
+from buildmatrix.net.registry.client import Registry
 from buildmatrix.sources.images import NothingToRun, this_platform
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
 
 BASE: list[Entry] = [("usr/lib/libbase.so", ELF), ("srv/data", bytes(range(256)) * 400)]
 APP: list[Entry] = [("app/libapp.so", ELF + b"app"), ("usr/lib/.wh.nothing", b"")]

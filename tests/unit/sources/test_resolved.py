@@ -12,15 +12,15 @@ import pytest
 from lock_cases import spec_of, target
 from package_index import PackageIndex, serve
 
-from buildmatrix.errors import UsageError
-from buildmatrix.judge import Judge
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.progress import Silent
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.selection import refusal
-from buildmatrix.progress import Silent
+from buildmatrix.matrix.model import Base, Position
 from buildmatrix.sources import points
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
-from buildmatrix.spec.model import Base, Position
-from buildmatrix.store.cache import Cache
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.engines.model import Engine
-from buildmatrix.errors import UsageError
+from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.model import Spec
 from buildmatrix.sources.images import NamedImage
 from buildmatrix.sources.local import Directory, SavedReport
 from buildmatrix.sources.model import Argument, Command, Declared, ReadingOptions, Source
@@ -15,8 +17,6 @@ from buildmatrix.sources.parse import parse as parse_argument
 from buildmatrix.sources.target import BuiltTarget
 from buildmatrix.sources.wheel import DeclaredWheel, WheelFile, WheelOnServer
 from buildmatrix.sources.wheels_on_index import own_target
-from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Spec
 
 SPEC = """\
 [project]

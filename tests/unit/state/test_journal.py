@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildmatrix.base.errors import SpecError
 from buildmatrix.commands.build.plan import Digests
-from buildmatrix.errors import SpecError
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import BuildRecord
 
 KEY = "k" * 64
 

@@ -12,13 +12,13 @@ from rulecases import elf, file, image, lock, pin, sass, target
 
 from buildmatrix.catalogue import load
 from buildmatrix.commands.build.image_gates import JudgedImage, judge_image
-from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.judge import Judge
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.engine import Judgement
+from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.model import Lock
-from buildmatrix.rules.engine import Judgement
-from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import BuildRecord
+from buildmatrix.matrix.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import BuildRecord
 
 TODAY = date(2026, 11, 23)
 LOCK = lock(pin("xgboost 3.0.0", "base.in:3"), pin("nvidia-nccl-cu12 2.27.3", "xgboost"))
@@ -189,7 +189,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
 
 def test_the_code_is_part_of_it(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
     judging.image()
-    monkeypatch.setattr("buildmatrix.state.folder.source_digest", lambda: "changed")
+    monkeypatch.setattr("buildmatrix.sources.state.folder.source_digest", lambda: "changed")
     judging.image()
     assert judging.read == 2
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.errors import BuildError, UsageError
-from buildmatrix.progress import Silent
-from buildmatrix.state import folder
-from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.store import cache
+from buildmatrix.base.errors import BuildError, UsageError
+from buildmatrix.base.progress import Silent
+from buildmatrix.images.store import cache
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import FOLDER, State
 
 HOLDER = """
 import sys
 from pathlib import Path
-from buildmatrix.state.folder import State
-from buildmatrix.progress import Silent
+from buildmatrix.sources.state.folder import State
+from buildmatrix.base.progress import Silent
 with State(Path(sys.argv[1])).lock(Silent()):
     print("held", flush=True)
     sys.stdin.read()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix import store
+from buildmatrix.base.errors import ComponentError, Interrupted
 from buildmatrix.engines.model import ImageFacts
-from buildmatrix.errors import ComponentError, Interrupted
-from buildmatrix.inventory.model import Distribution, Inventory
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.target_layers import with_layers
+from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.images import store
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.target_layers import with_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 STEPS = ("ADD root.tar /", "COPY /opt/venv /opt/venv")

@@ -13,9 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buildmatrix.errors import UsageError
-from buildmatrix.store import cache as module
-from buildmatrix.store.cache import DAY, UNFINISHED_AGE, Cache, Store, default_folder, source_digest
+from buildmatrix.base.errors import UsageError
+from buildmatrix.images.store import cache as module
+from buildmatrix.images.store.cache import (
+    DAY,
+    UNFINISHED_AGE,
+    Cache,
+    Store,
+    default_folder,
+    source_digest,
+)
 
 DATA = b"what was read" * 100
 
@@ -286,7 +293,7 @@ def test_a_read_only_folder_still_serves(tmp_path: Path) -> None:
     program = """
 import os
 from pathlib import Path
-from buildmatrix.store.cache import Cache
+from buildmatrix.images.store.cache import Cache
 store = Cache(Path("cache"), print).store("facts", "1", limit=1 << 20, age=9.0, by_use=True)
 store.put("key", b"data")
 if os.geteuid() == 0:  # root writes into every folder
@@ -331,7 +338,7 @@ def test_a_full_disk_leaves_no_part_of_an_entry(tmp_path: Path) -> None:
     program = f"""
 import resource, signal
 from pathlib import Path
-from buildmatrix.store.cache import Cache
+from buildmatrix.images.store.cache import Cache
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Cache(Path({str(tmp_path / "cache")!r}), print).store("facts", "1", limit=1 << 20, age=9.0)
 store.put("key", bytes(100))
@@ -364,7 +371,7 @@ def test_processes_that_write_the_same_key_all_read_a_whole_entry(tmp_path: Path
     program = f"""
 import sys
 from pathlib import Path
-from buildmatrix.store.cache import Cache
+from buildmatrix.images.store.cache import Cache
 own = sys.argv[1].encode() * 300_000
 store = Cache(Path({str(tmp_path / "cache")!r}), print).store("facts", "1", limit=600_000, age=9.0)
 store.put("key", own)

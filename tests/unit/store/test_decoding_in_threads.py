@@ -26,10 +26,10 @@ assert len(answers) == 8 and None not in answers, answers
 """
 
 WHEELS = """
-from buildmatrix.index.model import WheelCache, WheelEntry
-from buildmatrix.index.model import WheelFacts
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.store.cache import Cache
+from buildmatrix.locks.index.model import WheelCache, WheelEntry
+from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images.store.cache import Cache
 if len(sys.argv) > 2:
     facts = WheelFacts("demo-1-py3-none-any.whl", "ab", 1, "listing", Inventory(), ())
     WheelCache(Cache(folder)).put(WheelEntry("ab", facts, None, False))
@@ -37,9 +37,9 @@ if len(sys.argv) > 2:
 """
 
 INVENTORIES = """
-from buildmatrix.inventory.model import encode
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.store import decode
+from buildmatrix.facts.inventory.model import encode
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images.store import decode
 data = encode(Inventory())
 """
 

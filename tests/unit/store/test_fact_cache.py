@@ -15,11 +15,11 @@ from types import FrameType
 import msgspec
 import pytest
 
-from buildmatrix.inventory.model import Inventory, Stats, SystemPackage, Unread
-from buildmatrix.store import facts
-from buildmatrix.store.cache import DAY, Cache
-from buildmatrix.store.facts import FactCache
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory.model import Inventory, Stats, SystemPackage, Unread
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.images.store import facts
+from buildmatrix.images.store.cache import DAY, Cache
+from buildmatrix.images.store.facts import FactCache
 
 KNOWN = Inventory(system_packages=(SystemPackage("libc6", "2.36"),), stats=Stats(files=7))
 
@@ -263,9 +263,9 @@ def test_a_run_that_is_killed_while_it_writes_leaves_a_cache_that_works(cache: F
 def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, tree: Path) -> None:
     program = f"""
 from pathlib import Path
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
+from buildmatrix.facts.trees.directory import DirectoryTree
 root = Path({str(tree)!r})
 cache = FactCache(Cache(Path({str(tmp_path / "cache")!r}), print), limit=100_000)
 for number in range(20):

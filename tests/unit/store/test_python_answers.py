@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from test_python_loading import ELF
 
-from buildmatrix.inventory import python_loading, python_outside
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.python_imports.program import Program
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import SETTLED_NS, FactCache
-from buildmatrix.trees.base import Tree
-from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.facts.inventory import python_loading, python_outside
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.model import Inventory, Stats
+from buildmatrix.facts.python_imports.program import Program
+from buildmatrix.facts.trees.base import Tree
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import SETTLED_NS, FactCache
 
 FILES = {
     "app/__init__.py": "import lib\nimport helper\nlib.start()\nhelper.go()\n",

@@ -10,10 +10,10 @@ from socket import gethostname
 
 import pytest
 
-from buildmatrix.errors import ComponentError, UsageError
-from buildmatrix.store import shared
-from buildmatrix.store.cache import DAY, Cache, Store
-from buildmatrix.store.shared import (
+from buildmatrix.base.errors import ComponentError, UsageError
+from buildmatrix.images.store import shared
+from buildmatrix.images.store.cache import DAY, Cache, Store
+from buildmatrix.images.store.shared import (
     EntryStorage,
     FolderStorage,
     FsspecStorage,

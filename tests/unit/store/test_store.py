@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buildmatrix import store
-from buildmatrix.binaries.model import Elf
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.model import Literal, Mark, Section
-from buildmatrix.errors import UndecidedError
-from buildmatrix.inventory.model import (
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import Literal, Mark, Section
+from buildmatrix.facts.inventory.model import (
     SCHEMA,
     Artefact,
     Binary,
@@ -27,6 +26,7 @@ from buildmatrix.inventory.model import (
     Unread,
     encode,
 )
+from buildmatrix.images import store
 
 FULL = Inventory(
     distributions=(Distribution("x", "1", "x-1.dist-info", requires=("y>=1",), size=7),),
@@ -88,7 +88,7 @@ def test_strings_that_are_no_text_stay_valid_json() -> None:
         (b"{}", "broken"),
         (b"\xff\xfe", "broken"),
         (b'{"schema":"' + SCHEMA.encode() + b'"', "broken"),
-        (b'{"schema":"buildmatrix/inventory/99"}', f"this version reads {SCHEMA!r}"),
+        (b'{"schema":"buildmatrix/facts/inventory/99"}', f"this version reads {SCHEMA!r}"),
         (b'{"schema":"' + SCHEMA.encode() + b'","binaries":[{"path":3}]}', "binaries"),
         (b'{"schema":"' + SCHEMA.encode() + b'","links":' + b"[" * 100_000, "broken"),
     ],

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from layer_archives import Entry, hard, link, special, tar
 
-from buildmatrix.layers.saved_image import SavedImage
-from buildmatrix.oci.documents import Platform
-from buildmatrix.trees import archive, archive_layers, decompression
-from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
+from buildmatrix.facts.trees import archive, archive_layers, decompression
+from buildmatrix.facts.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.base import File, Symlink, Trouble, Unreadable
+from buildmatrix.images.layers.saved_image import SavedImage
+from buildmatrix.images.oci.documents import Platform
 
 
 def blob(data: bytes) -> tuple[str, dict[str, object]]:

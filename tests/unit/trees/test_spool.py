@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from buildmatrix.trees.archive import Slice, Spool
+from buildmatrix.facts.trees.archive import Slice, Spool
 
 
 def test_what_another_thread_keeps_meanwhile_lies_elsewhere() -> None:

@@ -25,11 +25,11 @@ from raw_archives import (
     record,
 )
 
-from buildmatrix.trees import tar
-from buildmatrix.trees.archive import MemorySource, Slice
-from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import File, Unreadable
-from buildmatrix.trees.decompression import ENDLESS, ForwardSource
+from buildmatrix.facts.trees import tar
+from buildmatrix.facts.trees.archive import MemorySource, Slice
+from buildmatrix.facts.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.base import File, Unreadable
+from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 
 FILE = entry("a")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.trees.base import File, Unreadable
-from buildmatrix.trees.wheel import Member, WheelTree
-from buildmatrix.trees.zip_archive import TAIL
+from buildmatrix.facts.trees.base import File, Unreadable
+from buildmatrix.facts.trees.wheel import Member, WheelTree
+from buildmatrix.facts.trees.zip_archive import TAIL
 
 ENTRY = b"PK\x01\x02"
 END = b"PK\x05\x06"

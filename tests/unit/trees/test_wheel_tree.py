@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.trees import wheel, zip_archive
-from buildmatrix.trees.base import File, Trouble, Unreadable
-from buildmatrix.trees.wheel import WheelTree, install_path
-from buildmatrix.trees.zip_archive import Inflated
+from buildmatrix.facts.trees import wheel, zip_archive
+from buildmatrix.facts.trees.base import File, Trouble, Unreadable
+from buildmatrix.facts.trees.wheel import WheelTree, install_path
+from buildmatrix.facts.trees.zip_archive import Inflated
 
 
 def make(path: Path, members: dict[str, bytes]) -> Path:

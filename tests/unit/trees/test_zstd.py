@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from buildmatrix.trees import decompression
-from buildmatrix.trees.decompression import open_zstandard
+from buildmatrix.facts.trees import decompression
+from buildmatrix.facts.trees.decompression import open_zstandard
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdDecompressor, compress

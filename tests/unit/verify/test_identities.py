@@ -20,21 +20,21 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices, token
 from test_verify import DEMANDS, KEY, asked, attached, refused
 from verdict_cases import GOOD
 
-from buildmatrix.attestation import documents, keyless, verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.attached import attestation_tag, list_tagged_layers
-from buildmatrix.attestation.keyless import (
+from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.cli import main
+from buildmatrix.commands.verify import AdmissionDemands
+from buildmatrix.images.oci.documents import Descriptor, encode, manifest_of
+from buildmatrix.net.registry.reference import Reference
+from buildmatrix.signing import documents, keyless, verdict
+from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.attached import attestation_tag, list_tagged_layers
+from buildmatrix.signing.keyless import (
     CertificateCheck,
     Identity,
     KeylessSigner,
     load_trusted_root,
     make_keyless_signer,
 )
-from buildmatrix.cli import main
-from buildmatrix.commands.verify import AdmissionDemands
-from buildmatrix.errors import ComponentError, UndecidedError, UsageError
-from buildmatrix.oci.documents import Descriptor, encode, manifest_of
-from buildmatrix.registry.reference import Reference
 
 #: What names a CI system, and would be an identity of the machine that runs the tests.
 CI = (

@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from memory_registry import IMAGE, MemoryRegistry, digest_of
 from verdict_cases import ALL, GOOD
 
-from buildmatrix.attestation import documents, verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.attached import AttachedEnvelope, attestation_tag
-from buildmatrix.attestation.documents import Envelope
-from buildmatrix.attestation.keys import PrivateKey, read_private
-from buildmatrix.attestation.verdict import (
-    FindingCounts,
-    JudgedFinding,
-    TargetVerdict,
-)
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import (
     AdmissionDemands,
     exit_code,
@@ -33,8 +24,7 @@ from buildmatrix.commands.verify import (
     verify,
     verify_envelopes,
 )
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import (
+from buildmatrix.images.oci.documents import (
     INDEX,
     Descriptor,
     ImageIndex,
@@ -43,11 +33,17 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.registry.reference import Reference
+from buildmatrix.judge.model import Acceptance
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify import Verification, render
-from buildmatrix.rules.model import Acceptance
+from buildmatrix.signing import documents, verdict
+from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.attached import AttachedEnvelope, attestation_tag
+from buildmatrix.signing.documents import Envelope
+from buildmatrix.signing.keys import PrivateKey, read_private
+from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 
 VECTORS = Path(__file__).parents[1] / "attestation/vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)
@@ -378,8 +374,8 @@ def test_what_a_key_did_not_sign_is_never_parsed(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attached(registry, key=other_key())
-    monkeypatch.setattr("buildmatrix.attestation.documents.parse_statement", None)
-    monkeypatch.setattr("buildmatrix.attestation.verdict.parse", None)
+    monkeypatch.setattr("buildmatrix.signing.documents.parse_statement", None)
+    monkeypatch.setattr("buildmatrix.signing.verdict.parse", None)
     assert {item.reason for item in asked(registry).refusals} == {"other-key"}
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
 from buildmatrix.commands.why.graph import join_graph
-from buildmatrix.elf.model import Literal, Mark
-from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Literal, Mark
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Graph

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 from graph_cases import SITE, binary, distribution, elf, flat, labels, lock, one, text_of, why
 
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.model import DlopenNote
-from buildmatrix.inventory.model import Artefact, Inventory, Layer, Link, PythonLoad, SharedPath
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DlopenNote
+from buildmatrix.facts.inventory.model import (
+    Artefact,
+    Inventory,
+    Layer,
+    Link,
+    PythonLoad,
+    SharedPath,
+)
 
 
 def torch_like() -> Inventory:

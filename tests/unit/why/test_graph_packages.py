@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from graph_cases import binary, distribution, elf, flat, graph_of, labels, lock, one, why
 
-from buildmatrix.inventory.model import Inventory, Layer, PythonImport, SystemPackage
+from buildmatrix.facts.inventory.model import Inventory, Layer, PythonImport, SystemPackage
 from buildmatrix.reports.why.words import reason
 
 

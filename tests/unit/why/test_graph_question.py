@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
-from buildmatrix.elf.model import Section
-from buildmatrix.inventory.model import Inventory, Layer, Link, ShadowedFiles
+from buildmatrix.facts.elf.model import Section
+from buildmatrix.facts.inventory.model import Inventory, Layer, Link, ShadowedFiles
 from buildmatrix.reports.formats import WHY, Destination, by_name
 from buildmatrix.reports.why.model import Answer
 

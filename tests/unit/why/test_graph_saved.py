@@ -8,8 +8,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
 from buildmatrix.commands.why.graph import make_findings_graph
+from buildmatrix.judge.model import Finding
 from buildmatrix.reports.why.model import Answer
-from buildmatrix.rules.model import Finding
 
 FILE = f"{SITE}/xgboost/lib/libxgboost.so"
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import parse_sdist_name, parse_version
 from buildmatrix.commands.audit.session import Results
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.model import WheelFacts
-from buildmatrix.index.reading import Reader
-from buildmatrix.locks.machine_indexes import configured
+from buildmatrix.judge.model import Finding, Fix, Trial
+from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.parsing import parse_sdist_name, parse_version
-from buildmatrix.rules.model import Finding, Fix, Trial
+from buildmatrix.net.http.machine_indexes import configured
 from buildmatrix.sources.questions import Listing
 from buildmatrix.sources.resolved import Resolved
 

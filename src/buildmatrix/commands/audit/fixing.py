@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.advice import ChangedModules, look_up
 from buildmatrix.commands.audit.patches import (
     CannotWrite,
@@ -34,13 +35,12 @@ from buildmatrix.commands.audit.session import (
     target_of,
 )
 from buildmatrix.commands.audit.trying import Attempt, Bench
+from buildmatrix.judge.model import Trial
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
-from buildmatrix.rules.model import Trial
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.questions import ask_index
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.text import listing
 
 #: Fixes that are tried, and seconds after which no further try is begun.
 MOST = 10

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.commands.audit.session import AuditInputs
-from buildmatrix.errors import UndecidedError
+from buildmatrix.judge.model import Finding, Fix, SpecChange, Trial
 from buildmatrix.locks.edits import (
     CannotAmend,
     CannotRewrite,
@@ -25,12 +27,10 @@ from buildmatrix.locks.edits import (
 from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import is_environment, read_requirements
-from buildmatrix.parsing import parse_requirement
+from buildmatrix.matrix.model import Target
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import Finding, Fix, SpecChange, Trial
 from buildmatrix.sources.model import Declared, label_of
 from buildmatrix.sources.parse import declared
-from buildmatrix.spec.model import Target
 
 _BOM = "\ufeff"
 
@@ -278,7 +278,7 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
 
     Nothing is written unless all of them are as they were.
     """
-    from buildmatrix.files import write_changed
+    from buildmatrix.facts.files import write_changed
 
     files: Collection[Text] = sorted(texts, key=lambda item: item.label)
     for text in files:

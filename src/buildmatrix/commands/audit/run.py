@@ -13,6 +13,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from buildmatrix.base.errors import BuildmatrixError, UsageError
+from buildmatrix.base.progress import Progress
 from buildmatrix.commands.audit.symbols import (
     ROUNDS,
     Edge,
@@ -23,8 +25,16 @@ from buildmatrix.commands.audit.symbols import (
     tell_more,
 )
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
-from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.budget import (
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.acceptance import fails
+from buildmatrix.judge.advisories.advisories import AdvisoryOptions, pending_advisories
+from buildmatrix.judge.certainty import DECISIVE, Gain
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.locks import merge_stale_locks
+from buildmatrix.judge.model import GATES, AuditTotals, Gate, GateState, TargetResult
+from buildmatrix.judge.registry import LOAD_FAILURES
+from buildmatrix.judge.unread import merge_causes
+from buildmatrix.locks.index.budget import (
     LARGEST_SOURCE,
     USUAL_SOURCE,
     Need,
@@ -33,21 +43,11 @@ from buildmatrix.index.budget import (
     shares,
     tables_cost,
 )
-from buildmatrix.index.model import Member, WheelFacts
-from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
-from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.judge import Judge
+from buildmatrix.locks.index.model import Member, WheelFacts
+from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
-from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.acceptance import fails
-from buildmatrix.rules.certainty import DECISIVE, Gain
-from buildmatrix.rules.locks import merge_stale_locks
-from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
-from buildmatrix.rules.registry import LOAD_FAILURES
-from buildmatrix.rules.unread import merge_causes
 from buildmatrix.sources.resolved import Resolved, Unresolved
-from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.
 JOBS = 16

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, UsageError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import shown
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.reading import Reader
-from buildmatrix.judge import Judge
-from buildmatrix.progress import Progress
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+from buildmatrix.judge.judging import Judge
+from buildmatrix.locks.index.reading import Reader
+from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
-from buildmatrix.spec.model import Spec, Target, Waiver, bare_spec
-from buildmatrix.store.cache import Cache
-from buildmatrix.text import shown
-from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 Results = Sequence[Resolved | BuildmatrixError]
 

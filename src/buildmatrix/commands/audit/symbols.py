@@ -16,21 +16,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.binaries.model import Elf
+from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.index.budget import tables_cost
-from buildmatrix.index.model import Member, WheelFacts
-from buildmatrix.inventory.model import Binary, ClosedFile, Distribution, Inventory
-from buildmatrix.loader.binding import unbound, unread_libraries
-from buildmatrix.loader.process import file_name
-from buildmatrix.loader.resolver import Resolution
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
+from buildmatrix.facts.loader.binding import unbound, unread_libraries
+from buildmatrix.facts.loader.process import file_name
+from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.judge.locks import resolved
+from buildmatrix.judge.subject import LinkedFiles
+from buildmatrix.locks.index.budget import tables_cost
+from buildmatrix.locks.index.model import Member, WheelFacts
 from buildmatrix.locks.requires import requirements
 from buildmatrix.locks.selection import marker_environment
-from buildmatrix.parsing import requirement_or_none, version_or_none
-from buildmatrix.rules.locks import resolved
-from buildmatrix.rules.subject import LinkedFiles
-from buildmatrix.spec.model import Target
+from buildmatrix.matrix.model import Target
 
 #: Rounds of reading: who needs symbols, some after the others, who should have them, and who could.
 ROUNDS = 16

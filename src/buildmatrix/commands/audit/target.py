@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit.symbols import Edge, add_tables
-from buildmatrix.index.model import WheelFacts
-from buildmatrix.index.reading import Readings, key
-from buildmatrix.inventory.merge import MergedPaths, merge
-from buildmatrix.inventory.model import Artefact, Binary, Inventory, Unread
-from buildmatrix.judge import Judge
-from buildmatrix.loader.resolver import Resolution
-from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.locks.requires import lacking, with_askers
-from buildmatrix.locks.selection import installed_environment, marker_environment
-from buildmatrix.rules.certainty import (
+from buildmatrix.facts.inventory.merge import MergedPaths, merge
+from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
+from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.judge.certainty import (
     Gain,
     Unopened,
     gains,
@@ -27,16 +22,21 @@ from buildmatrix.rules.certainty import (
     what_stays_open,
     with_unparsed,
 )
-from buildmatrix.rules.composing import compose
-from buildmatrix.rules.composition import Composition
-from buildmatrix.rules.evidence import HELD
-from buildmatrix.rules.locks import Wheels, resolved, wheels
-from buildmatrix.rules.model import AuditTotals, Finding, Verdict
-from buildmatrix.rules.subject import LinkedFiles
-from buildmatrix.rules.unread import source_verdicts, unread_rests
+from buildmatrix.judge.composing import compose
+from buildmatrix.judge.composition import Composition
+from buildmatrix.judge.evidence import HELD
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.locks import Wheels, resolved, wheels
+from buildmatrix.judge.model import AuditTotals, Finding, Verdict
+from buildmatrix.judge.subject import LinkedFiles
+from buildmatrix.judge.unread import source_verdicts, unread_rests
+from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.locks.index.reading import Readings, key
+from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.locks.requires import lacking, with_askers
+from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.sources.resolved import Resolved
 from buildmatrix.sources.wheels_on_index import chosen_wheels
-from buildmatrix.text import listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
+from buildmatrix.base.scratch import scratch
 from buildmatrix.commands.audit.patches import Draft
 from buildmatrix.commands.audit.session import (
     AuditInputs,
@@ -16,15 +18,13 @@ from buildmatrix.commands.audit.session import (
     common_python,
     target_of,
 )
-from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.facts.trees.base import reason
+from buildmatrix.judge.model import AuditTotals
 from buildmatrix.locks.uv import NoSolution
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import AuditTotals
-from buildmatrix.scratch import scratch
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolved import Resolved, Unresolved
-from buildmatrix.trees.base import reason
 
 # A folder that looks like the user's, with other content in some of its files.
 #

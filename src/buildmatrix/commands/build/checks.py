@@ -9,22 +9,22 @@ from datetime import date
 from typing import Literal
 
 from buildmatrix import __version__
-from buildmatrix.commands.doctor import machine
-from buildmatrix.commands.preflight.run import preflight
-from buildmatrix.commands.preflight.subject import Subject, find_nodes
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import listing
 from buildmatrix.engines.model import Engine, Run
 from buildmatrix.engines.process import shorten
-from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.judge import Judge
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import ClimbedRung, GateState
+from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.locks.selection import PLATFORMS
-from buildmatrix.progress import Progress
+from buildmatrix.matrix.model import CheckWaiver, Smoke, Spec, Target
+from buildmatrix.preflight import machine
+from buildmatrix.preflight.run import preflight
+from buildmatrix.preflight.subject import Subject, find_nodes
 from buildmatrix.reports.preflight.model import RungOutcome
-from buildmatrix.rules.model import ClimbedRung, GateState
-from buildmatrix.rules.rungs import RUNGS, Rung
-from buildmatrix.spec.model import CheckWaiver, Smoke, Spec, Target
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.text import listing
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
 
 # Smoke commands: what must succeed inside an image before it counts as good.
 #

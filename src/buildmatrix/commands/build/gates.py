@@ -7,32 +7,32 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from buildmatrix.attestation.attach import Signer, attach, make_claims
-from buildmatrix.commands.audit.run import look
-from buildmatrix.commands.build.work import BuildWork, Options
-from buildmatrix.commands.promote import move_tags
-from buildmatrix.engines.model import Engine
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     EXIT_INTERRUPTED,
     BuildError,
     BuildmatrixError,
     Interrupted,
     UndecidedError,
 )
-from buildmatrix.judge import Judge
+from buildmatrix.base.progress import Progress
+from buildmatrix.commands.audit.run import look
+from buildmatrix.commands.build.work import BuildWork, Options
+from buildmatrix.commands.promote import move_tags
+from buildmatrix.engines.model import Engine
+from buildmatrix.judge.advisories.advisories import ask
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
-from buildmatrix.progress import Progress
-from buildmatrix.registry.reference import Reference
+from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.promote import TagMove
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import Finding, StagedImage
+from buildmatrix.signing.attach import Signer, attach, make_claims
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.state import journal
-from buildmatrix.vulnerabilities.advisories import ask
+from buildmatrix.sources.state import journal
 
 if TYPE_CHECKING:
-    from buildmatrix.registry.client import Registry
+    from buildmatrix.net.registry.client import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class LockGate:
 
     def _installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
-        from buildmatrix.render.bake import site_folders
+        from buildmatrix.engines.render.bake import site_folders
 
         if finding.path is None or finding.waived is not None:
             return finding
@@ -181,7 +181,7 @@ class Publication:
         error = self._push(works, tagged=tagged)
         if error is not None or tagged:
             return error
-        from buildmatrix.registry.client import Registry
+        from buildmatrix.net.registry.client import Registry
 
         with Registry() as registry:
             if signer is not None:

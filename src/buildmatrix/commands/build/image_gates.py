@@ -10,26 +10,26 @@ from functools import partial
 
 import msgspec
 
-from buildmatrix import store
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.checks import Ascent, ascent, climb, left, placed
 from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
-from buildmatrix.commands.preflight.baseline import select_in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
-from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.judge import Judge
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images import store
+from buildmatrix.judge.engine import Judgement
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.model import BuilderAttempt, Gate
+from buildmatrix.judge.rungs import has_to_run
 from buildmatrix.locks.model import Lock
-from buildmatrix.progress import Progress
-from buildmatrix.rules.engine import Judgement
-from buildmatrix.rules.model import BuilderAttempt, Gate
-from buildmatrix.rules.rungs import has_to_run
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.target_layers import detach_layers, with_layers
-from buildmatrix.threads import prepare_type
+from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.preflight.baseline import select_in_force
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state.target_layers import detach_layers, with_layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import msgspec
 
+from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.work import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.engines.render.bake import bake_name, scan_name, staged_name
+from buildmatrix.engines.render.quoting import FOLDER, Ignored, rules
+from buildmatrix.images.oci.layers import WHITEOUT
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
-from buildmatrix.oci.layers import WHITEOUT
-from buildmatrix.render.bake import bake_name, scan_name, staged_name
-from buildmatrix.render.quoting import FOLDER, Ignored, rules
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.state import journal
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import file_sha256
+from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import file_sha256
 
 
 class Digests:

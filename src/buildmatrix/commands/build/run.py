@@ -14,14 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from buildmatrix import child
-from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.gates import LockGate, Publication
-from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.work import Builders, BuildWork, Options
-from buildmatrix.engines.model import BuildJob, Engine
-from buildmatrix.engines.process import writing
-from buildmatrix.errors import (
+from buildmatrix.base import child
+from buildmatrix.base.errors import (
     EXIT_INTERRUPTED,
     BuildmatrixError,
     ComponentError,
@@ -29,18 +23,24 @@ from buildmatrix.errors import (
     UndecidedError,
     most_severe,
 )
-from buildmatrix.judge import Judge
-from buildmatrix.progress import Progress
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import count
+from buildmatrix.base.threads import Crew
+from buildmatrix.commands.build import checks
+from buildmatrix.commands.build.gates import LockGate, Publication
+from buildmatrix.commands.build.image_gates import ImageGates
+from buildmatrix.commands.build.work import Builders, BuildWork, Options
+from buildmatrix.engines.model import BuildJob, Engine
+from buildmatrix.engines.process import writing
+from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.locks import check_generated_file_out_of_date
+from buildmatrix.judge.model import Finding, TargetResult
+from buildmatrix.matrix.checks import check_copied
+from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.rules.locks import check_generated_file_out_of_date
-from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.spec.checks import check_copied
-from buildmatrix.spec.model import Spec, Target
-from buildmatrix.state import journal
-from buildmatrix.state.folder import State, machine_key
-from buildmatrix.state.journal import BuildRecord
-from buildmatrix.text import count
-from buildmatrix.threads import Crew
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import State, machine_key
+from buildmatrix.sources.state.journal import BuildRecord
 
 #: What progress calls all of them together.
 TARGETS = "targets"
@@ -143,7 +143,7 @@ class _BuildRun:
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
         from buildmatrix.commands.build.plan import BuildPlan
-        from buildmatrix.render.dockerfile import generate, write
+        from buildmatrix.engines.render.dockerfile import generate, write
 
         self.build_projects()
         locked = [work for work in self.works if work.lock is not None]

@@ -11,15 +11,13 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from buildmatrix.attestation.attach import Signer
+from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
-from buildmatrix.index.reading import Reader
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.model import Lock
-from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.rules.composition import Composition
-from buildmatrix.rules.model import (
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+from buildmatrix.judge.composition import Composition
+from buildmatrix.judge.model import (
     GATES,
     BuilderAttempt,
     ClimbedRung,
@@ -31,11 +29,13 @@ from buildmatrix.rules.model import (
     TargetResult,
     Verdict,
 )
-from buildmatrix.rules.rungs import Rung
-from buildmatrix.spec.model import Target
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import BuildRecord
-from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
+from buildmatrix.judge.rungs import Rung
+from buildmatrix.locks.index.reading import Reader
+from buildmatrix.locks.model import Lock
+from buildmatrix.matrix.model import Target
+from buildmatrix.signing.attach import Signer
+from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources.state.journal import BuildRecord
 
 
 @dataclass(frozen=True, slots=True)

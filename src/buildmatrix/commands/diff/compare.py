@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
+from buildmatrix.base.text import listing
 from buildmatrix.commands.diff.contents import (
     compare_architectures,
     compare_distributions,
@@ -14,8 +16,17 @@ from buildmatrix.commands.diff.contents import (
 )
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import group_verdict_architectures
-from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
-from buildmatrix.inventory.model import Layer
+from buildmatrix.facts.inventory.model import Layer
+from buildmatrix.judge.acceptance import FailOn, fails
+from buildmatrix.judge.model import (
+    SEVERITY_RANK,
+    VERDICT_RANK,
+    Finding,
+    Verdict,
+    VerdictName,
+    keep_worst,
+)
+from buildmatrix.judge.registry import RULES
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -32,17 +43,6 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.rules.acceptance import FailOn, fails
-from buildmatrix.rules.model import (
-    SEVERITY_RANK,
-    VERDICT_RANK,
-    Finding,
-    Verdict,
-    VerdictName,
-    keep_worst,
-)
-from buildmatrix.rules.registry import RULES
-from buildmatrix.text import listing
 
 #: Layers of an image: overlay file systems support about 500.
 _MOST = 1000

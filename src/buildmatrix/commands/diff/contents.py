@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from buildmatrix.base.parsing import natural, version_or_none
+from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.match import FOLDER_ROLE, PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, version_of
 from buildmatrix.commands.diff.model import HeldDistribution, Library, Side
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.parsing import natural, version_or_none
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -20,7 +21,6 @@ from buildmatrix.reports.diff.model import (
     Step,
     VersionOf,
 )
-from buildmatrix.text import count, listing, size
 
 Architectures = Mapping[tuple[str, str], frozenset[str]]
 

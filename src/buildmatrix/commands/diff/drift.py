@@ -14,19 +14,19 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
+from buildmatrix.base.parsing import requirement_or_none, version_or_none
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.evidence import title
+from buildmatrix.judge.subject import Subject, locked
 from buildmatrix.locks.model import Lock, Package
-from buildmatrix.parsing import requirement_or_none, version_or_none
+from buildmatrix.matrix.model import Policy, Target
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
-from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.rules.evidence import title
-from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import Policy, Target
-from buildmatrix.text import listing
 
 #: Kinds of distributions whose versions are made for their own backend.
 _OWN = ("native", "pure", "meta", "embedded")

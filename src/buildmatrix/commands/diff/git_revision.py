@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix import child
-from buildmatrix.errors import ComponentError, UndecidedError, UsageError
-from buildmatrix.scratch import scratch
+from buildmatrix.base import child
+from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.base.scratch import scratch
 from buildmatrix.sources.parse import declared
 
 #: Suffixes of possible inputs: requirements, projects, locks, environments, settings and templates.

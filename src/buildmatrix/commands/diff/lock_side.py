@@ -6,17 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.text import shown
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import DiffSettings, add_facts, add_lock
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.reading import CachingReader, Reader, key
-from buildmatrix.inventory.merge import merge
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.facts.inventory.merge import merge
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.locks.index.reading import CachingReader, Reader, key
 from buildmatrix.locks.selection import choose_wheel
+from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.sources.model import Declared, OnlineIndex
 from buildmatrix.sources.resolved import Resolved
@@ -27,8 +29,6 @@ from buildmatrix.sources.wheels_on_index import (
     resolved_for,
     same_for_all,
 )
-from buildmatrix.spec.model import Spec
-from buildmatrix.text import shown
 
 #: Backend and runtime in the identifier of a target.
 _TARGET_PREFIX = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")

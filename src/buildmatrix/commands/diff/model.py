@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from buildmatrix.inventory.model import Layer, Unread
+from buildmatrix.facts.inventory.model import Layer, Unread
+from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.reports.diff.model import Kind, VersionOf
-from buildmatrix.rules.model import Finding, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class HeldDistribution:
     wheel: str | None = None
     sha256: str | None = None
     index: str | None = None
-    #: `inventory.model.Distribution.record`.
+    #: `facts.inventory.model.Distribution.record`.
     record: str | None = None
     #: `Requires-Dist` lines.
     requires: tuple[str, ...] | None = None

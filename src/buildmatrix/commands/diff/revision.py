@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, UsageError
+from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.git_revision import Revision, extract_revision, make_relative
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.diff.sides import add_lock
-from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
+from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel
+from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
-from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.model import Spec
-from buildmatrix.text import listing
 
 _MOST_NAMED = 6
 

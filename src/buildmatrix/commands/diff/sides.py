@@ -11,12 +11,12 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.diff.contents import find_libraries, group_architectures
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.inspect.contents import sum_shares
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.model import Verdict
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.rules.model import Verdict
+from buildmatrix.matrix.model import Spec, Waiver
 from buildmatrix.sources.model import Facts, ReadingOptions
-from buildmatrix.spec.model import Spec, Waiver
 
 
 def add_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:

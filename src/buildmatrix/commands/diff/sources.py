@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
@@ -21,28 +22,27 @@ from buildmatrix.commands.diff.sides import (
     list_verdict_distributions,
 )
 from buildmatrix.commands.why.run import load_or_make
-from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.model import Lock
-from buildmatrix.reports.run.model import Report, assemble, is_undecided
-from buildmatrix.reports.run.saved import read
-from buildmatrix.rules.acceptance import (
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.acceptance import (
     apply_policy,
     apply_waivers,
     check_severities,
     check_waived_rules,
 )
-from buildmatrix.rules.engine import judge_image
-from buildmatrix.rules.model import TargetResult
+from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.model import TargetResult
+from buildmatrix.locks.model import Lock
+from buildmatrix.matrix.matrix import match
+from buildmatrix.matrix.model import ANY, Spec, Target, bare_spec, bare_target
+from buildmatrix.reports.run.model import Report, assemble, is_undecided
+from buildmatrix.reports.run.saved import read
 from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Declared, Installed, Source
 from buildmatrix.sources.wheel import is_wheel_label
-from buildmatrix.spec.matrix import match
-from buildmatrix.spec.model import ANY, Spec, Target, bare_spec, bare_target
 
 #: Cache keys of a target's side: without its layers, and with them.
 CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"
-#: Labels of images built by buildmatrix (`render.dockerfile`).
+#: Labels of images built by buildmatrix (`engines.render.dockerfile`).
 _RUNTIME = "dev.buildmatrix.runtime"
 _BASE = "org.opencontainers.image.base.name"
 
@@ -109,7 +109,7 @@ def _read_tree(source: Installed, settings: DiffSettings) -> Side:
 
 def _add_wheel(side: Side, path: Path) -> Side:
     """Return `side`, which is one wheel, with the identity of its file."""
-    from buildmatrix.store.facts import file_digest
+    from buildmatrix.images.store.facts import file_digest
 
     def of(held: HeldDistribution) -> HeldDistribution:
         size = path.stat().st_size

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.catalogue.tables import Host
-from buildmatrix.commands.doctor.machine import (
+from buildmatrix.commands.doctor.node import Node
+from buildmatrix.engines.model import Engine, Facilities
+from buildmatrix.matrix.model import Spec
+from buildmatrix.preflight.machine import (
     MachineFacts,
     MachineFiles,
     collect_facts,
@@ -22,9 +26,6 @@ from buildmatrix.commands.doctor.machine import (
     report_devices,
     report_disk,
 )
-from buildmatrix.commands.doctor.node import Node
-from buildmatrix.engines.model import Engine, Facilities
-from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.reports.doctor import (
     Diagnosis,
     DoctorLine,
@@ -35,7 +36,6 @@ from buildmatrix.reports.doctor import (
     ProcessLibraries,
     State,
 )
-from buildmatrix.spec.model import Spec
 
 #: A project that any index can be asked for: "not here" is a valid answer, too.
 ASKED_FOR = "pip"
@@ -114,9 +114,9 @@ def check_disks(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
 
 def check_indexes(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Check that the package indexes respond."""
-    from buildmatrix.http.failures import Patience
-    from buildmatrix.index.client import Client
-    from buildmatrix.text import shown
+    from buildmatrix.base.text import shown
+    from buildmatrix.locks.index.client import Client
+    from buildmatrix.net.http.failures import Patience
 
     with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:
         for url in urls:

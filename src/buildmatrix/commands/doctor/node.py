@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from glob import escape
 
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.tables import HostCheck
-from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
+from buildmatrix.preflight.machine import KernelLog, MachineFiles
 from buildmatrix.reports.doctor import DoctorLine, Measure, NodeCheck, State
-from buildmatrix.text import listing
 
 #: Measures in one line, and kinds of log errors recorded.
 _SHOWN = 4

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import backend_named
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
@@ -37,9 +39,7 @@ from buildmatrix.commands.init.sections import (
     toml_list,
     toml_pairs,
 )
-from buildmatrix.errors import UsageError
-from buildmatrix.spec.document import toml_string
-from buildmatrix.text import listing
+from buildmatrix.matrix.document import toml_string
 
 
 def locked_spec(

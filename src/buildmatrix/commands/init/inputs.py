@@ -10,8 +10,10 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.errors import BuildmatrixError, Problem, SpecError
-from buildmatrix.http.failures import Patience, RequestError
+from buildmatrix.base.errors import BuildmatrixError, Problem, SpecError
+from buildmatrix.base.progress import Silent
+from buildmatrix.base.toml import mapping, string, tables, tool_table
+from buildmatrix.facts.trees.base import Closing
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.preview import packages_of, resolve
 from buildmatrix.locks.projects import read_project
@@ -21,13 +23,11 @@ from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.taken import is_package
 from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import find_uv, settings_of
-from buildmatrix.progress import Silent
-from buildmatrix.registry import client
-from buildmatrix.registry.mirrors import Mirrors
-from buildmatrix.registry.reference import Reference
-from buildmatrix.spec.model import bare_target
-from buildmatrix.toml import mapping, string, tables, tool_table
-from buildmatrix.trees.base import Closing
+from buildmatrix.matrix.model import bare_target
+from buildmatrix.net.http.failures import Patience, RequestError
+from buildmatrix.net.registry import client
+from buildmatrix.net.registry.mirrors import Mirrors
+from buildmatrix.net.registry.reference import Reference
 
 
 @dataclass(slots=True)

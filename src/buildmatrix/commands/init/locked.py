@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from buildmatrix.base.errors import SpecError, UsageError
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import backend_build
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.releases import built_for
-from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
-from buildmatrix.spec.document import toml_string
-from buildmatrix.spec.model import LOCK_HEADER, Target, bare_target, is_pylock
-from buildmatrix.text import listing
+from buildmatrix.matrix.document import toml_string
+from buildmatrix.matrix.model import LOCK_HEADER, Target, bare_target, is_pylock
 
 #: Locks that hold a whole project, the best known first.
 WHOLE = ("uv.lock", "poetry.lock", "Pipfile.lock")

@@ -14,14 +14,14 @@ from pathlib import Path, PurePath
 import msgspec
 from packaging.specifiers import InvalidSpecifier
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.text import printable
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.lookup import BackendBuild
 from buildmatrix.commands.init.inputs import ProjectInputs
-from buildmatrix.errors import UsageError
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec import kinds
-from buildmatrix.spec.document import toml_string
-from buildmatrix.text import printable
-from buildmatrix.threads import prepare_type
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.document import toml_string
 
 
 class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from buildmatrix.catalogue.architectures import Support, support
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.reports.inspect import Architecture, Contents, Holding, LayerShare, Machines, Share
 
 

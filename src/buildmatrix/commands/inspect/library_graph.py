@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.reports.drawings import MOST_BOXES, Arrow, Box, Drawing, known_arrows
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import LINKS, Edge, Graph, Node
-from buildmatrix.text import count, listing, size
 
 #: Number of distributions that must link a name without a file to make it a system library.
 COMMON = 3

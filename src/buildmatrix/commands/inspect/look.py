@@ -9,31 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.catalogue.architectures import architectures
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.variants import VariantChoice, choose_variant
 from buildmatrix.commands.inspect.contents import sum_contents, sum_shares
-from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.listing import readable
-from buildmatrix.inventory.model import Distribution, Inventory, Unread
-from buildmatrix.inventory.variants import (
+from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.inventory.listing import readable
+from buildmatrix.facts.inventory.model import Distribution, Inventory, Unread
+from buildmatrix.facts.inventory.variants import (
     LARGEST_OF_INDEX,
     VariantMetadata,
     format_properties,
     make_metadata,
     read_variants,
 )
+from buildmatrix.facts.symbols import Imports, SymbolsUnread, imports
+from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
+from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.matrix.model import NodeClass, Spec, Target
 from buildmatrix.reports.inspect import Inspection, Machines, ReleaseVariant, VariantUse
-from buildmatrix.spec.model import NodeClass, Spec, Target
-from buildmatrix.symbols import Imports, SymbolsUnread, imports
-from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
-from buildmatrix.trees.directory import DirectoryTree
-from buildmatrix.trees.wheel import WheelTree
 
 if TYPE_CHECKING:
-    from buildmatrix.store.facts import FactCache
+    from buildmatrix.images.store.facts import FactCache
 
 
 def inspect(
@@ -150,7 +150,7 @@ def _inspect_wheel(
     if cache is None:
         inventory = scan()
     else:
-        from buildmatrix.store.facts import file_digest
+        from buildmatrix.images.store.facts import file_digest
 
         inventory = cache.inventory(f"wheel {file_digest(path)}", scan)
     items = evidence(inventory, catalogue)

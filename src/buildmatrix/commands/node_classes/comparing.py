@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from packaging.specifiers import InvalidSpecifier
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.base.parsing import parse_specifiers, parse_version
+from buildmatrix.base.text import size
 from buildmatrix.catalogue.architectures import architectures, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.commands.node_classes.nodes import Machine, SeenNodes
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
-from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.model import NodeClass, Spec
 from buildmatrix.reports.node_classes import (
     CheckState,
     ClassCheck,
@@ -23,9 +26,6 @@ from buildmatrix.reports.node_classes import (
     NodeDifference,
     Uncovered,
 )
-from buildmatrix.spec import kinds
-from buildmatrix.spec.model import NodeClass, Spec
-from buildmatrix.text import size
 
 _LEVELS = kinds.CPU_LEVEL.choices
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")

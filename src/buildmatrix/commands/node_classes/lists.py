@@ -13,6 +13,10 @@ from typing import Any
 
 import msgspec
 
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.text import count, listing, printable
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.base.toml import loads, written, written_key
 from buildmatrix.catalogue.architectures import product
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import product_words
@@ -24,16 +28,12 @@ from buildmatrix.commands.node_classes.nodes import (
     SeenNodes,
     decode,
 )
-from buildmatrix.errors import UsageError
-from buildmatrix.files import read_at_most
+from buildmatrix.facts.files import read_at_most
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.document import Kind, quoted
+from buildmatrix.matrix.model import NodeClass, Position
 from buildmatrix.reports.doctor import Diagnosis, HostDevices
 from buildmatrix.reports.json_form import parse
-from buildmatrix.spec import kinds
-from buildmatrix.spec.document import Kind, quoted
-from buildmatrix.spec.model import NodeClass, Position
-from buildmatrix.text import count, listing, printable
-from buildmatrix.threads import prepare_type
-from buildmatrix.toml import loads, written, written_key
 
 #: File size limit. Ten thousand nodes with all details of a cluster take 100 to 300 MB.
 LARGEST = 600_000_000

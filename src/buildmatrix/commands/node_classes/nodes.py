@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import GlobIndex
 from buildmatrix.catalogue.tables import NodeField, NodeLabel
-from buildmatrix.threads import prepare_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.inventory.model import ShadowedFiles
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import ShadowedFiles
 from buildmatrix.reports.why.model import (
     LINKS,
     OPENS,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
-from buildmatrix.inventory.listing import LinkedPaths
-from buildmatrix.inventory.model import Binary, Inventory, PythonLoad
-from buildmatrix.python_imports import Reach
+from buildmatrix.facts.inventory.listing import LinkedPaths
+from buildmatrix.facts.inventory.model import Binary, Inventory, PythonLoad
+from buildmatrix.facts.python_imports import Reach
 from buildmatrix.reports.why.model import Edge, Node, node_id
 
 if TYPE_CHECKING:
-    from buildmatrix.loader.resolver import Needed, Resolution
+    from buildmatrix.facts.loader.resolver import Needed, Resolution
 
 #: Text for the reach of loads in Python code.
 _REACH_TEXTS: Mapping[Reach, str] = {

@@ -12,13 +12,13 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.commands.why.files import build_file_graph, file_id, library_id
 from buildmatrix.commands.why.packages import build_package_graph, find_import_edges
-from buildmatrix.elf.model import Section
-from buildmatrix.inventory.listing import distribution_name
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolver import Resolution
+from buildmatrix.facts.elf.model import Section
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.judge.model import Finding
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
-from buildmatrix.rules.model import Finding
 
 #: Text for a library that no image should contain.
 OF_THE_HOST = "a part of the host's driver, which the container runtime mounts"

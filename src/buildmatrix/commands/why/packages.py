@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
+from buildmatrix.facts.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requires import Requires, metadata_of, requested_extras, requirements
 from buildmatrix.reports.why.model import Edge, Node, node_id

@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import msgspec
 
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.answer import Vendors, find_nodes, list_vendor_words, make_answer
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.images.store.cache import Store
 from buildmatrix.reports.why.model import Answer, Graph
 from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
-from buildmatrix.store.cache import Store
-from buildmatrix.threads import prepare_type
 
 # Cache beside a target's inventory, from which `why` and `diff` answer at once.
 #
@@ -143,7 +143,7 @@ def make_graph(facts: Facts) -> SourceGraph:
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.commands.why.graph import join_graph
-    from buildmatrix.rules.locks import resolved
+    from buildmatrix.judge.locks import resolved
 
     catalogue = load(facts.catalogue)
     parted = split_leftovers(facts.inventory, catalogue)
@@ -167,7 +167,7 @@ def _find_places(facts: Facts, graph: Graph) -> tuple[str, ...]:
     """Return where the layers' instructions are in the Dockerfile of a target."""
     if facts.dockerfile is None or not graph.layers:
         return ()
-    from buildmatrix.state.target_layers import locate_layers, read_dockerfile
+    from buildmatrix.sources.state.target_layers import locate_layers, read_dockerfile
 
     name, path = facts.dockerfile
     text = read_dockerfile(path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from buildmatrix.elf.headers import Malformed
-from buildmatrix.elf.model import Symbols
-from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.engines.model import OpenTree
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.facts.elf.headers import Malformed
+from buildmatrix.facts.elf.model import Symbols
+from buildmatrix.facts.elf.symbols import read_symbols
+from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Edge, Graph, Use
-from buildmatrix.trees.base import Tree, reason
 
 #: Symbols of one link in an answer.
 MOST_SYMBOLS = 1000
@@ -50,7 +50,7 @@ def add_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> 
 
 def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     """Replace all symbols with their readable forms."""
-    from buildmatrix.symbols import demangled
+    from buildmatrix.facts.symbols import demangled
 
     names = {
         name

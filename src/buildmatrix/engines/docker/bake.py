@@ -18,14 +18,14 @@ from urllib.parse import unquote
 
 import msgspec
 
+from buildmatrix.base.errors import ComponentError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.docker.command import DockerCommand
 from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing
-from buildmatrix.errors import ComponentError, UndecidedError
-from buildmatrix.progress import Progress
-from buildmatrix.threads import prepare_type
 
 # Inputs and results of `docker buildx bake`.
 #

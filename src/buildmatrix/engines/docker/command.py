@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, UsageError
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.process import Processes, Watch
-from buildmatrix.errors import BuildmatrixError, ComponentError, UsageError
 
 #: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
 MINIMUM_BUILDX = (0, 19)

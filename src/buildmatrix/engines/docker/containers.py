@@ -21,9 +21,9 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig
 
+from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.process import plain
-from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
 
 # Read-ahead, to export and decompress an image concurrently
 

@@ -9,7 +9,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from buildmatrix.child import user_environment
+from buildmatrix.base.child import user_environment
+from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.bake import Baker
 from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, unusable
@@ -27,13 +30,6 @@ from buildmatrix.engines.model import (
     Surroundings,
 )
 from buildmatrix.engines.process import Watch, writing
-from buildmatrix.errors import (
-    BuildError,
-    BuildmatrixError,
-    UndecidedError,
-)
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
 
 
 class DockerEngine:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from buildmatrix.engines.docker.follow import FailedStep, is_scan
-from buildmatrix.engines.process import shorten
-from buildmatrix.errors import (
+from buildmatrix.base.errors import (
     BuildError,
     BuildmatrixError,
     ComponentError,
     UndecidedError,
     UsageError,
 )
+from buildmatrix.engines.docker.follow import FailedStep, is_scan
+from buildmatrix.engines.process import shorten
 
 #: Exit status of buildx for gRPC's ResourceExhausted (docker/buildx, cmd/buildx/main.go).
 RESOURCE_EXHAUSTED = 102

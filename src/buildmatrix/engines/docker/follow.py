@@ -12,9 +12,9 @@ from typing import IO
 
 import msgspec
 
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.process import megabytes, plain, shorten
-from buildmatrix.progress import Progress
-from buildmatrix.threads import prepare_type
 
 # Parser of the standard error of `docker buildx bake --progress=rawjson`.
 #

@@ -16,15 +16,21 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.bake import Baker
 from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.engines.process import Watch, plain, writing
-from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
-from buildmatrix.layers.saved_image import digest_from_path
-from buildmatrix.oci.documents import (
+from buildmatrix.facts.trees.archive import Slice, safe_path
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
+from buildmatrix.facts.trees.tar import members
+from buildmatrix.images.layers.saved_image import digest_from_path
+from buildmatrix.images.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
     LAYER,
@@ -34,17 +40,11 @@ from buildmatrix.oci.documents import (
     encode,
     index_of,
 )
-from buildmatrix.oci.layers import BlockWriter
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
-from buildmatrix.trees.archive import Slice, safe_path
-from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.decompression import ENDLESS, ForwardSource
-from buildmatrix.trees.tar import members
+from buildmatrix.images.oci.layers import BlockWriter
+from buildmatrix.images.oci.layout import OciLayout
 
 if TYPE_CHECKING:
-    from buildmatrix.registry.client import Registry
+    from buildmatrix.net.registry.client import Registry
 
 
 # Conversion of a `docker save` archive to an image layout that registries accept
@@ -252,7 +252,7 @@ class Publisher:
     def _by_digest(self, jobs: Sequence[BuildJob], stack: ExitStack) -> Callable[[BuildJob], str]:
         """Return a function that publishes a job without tags; `stack` closes its connections."""
         from buildmatrix.engines.publishing import repositories
-        from buildmatrix.registry.client import Registry
+        from buildmatrix.net.registry.client import Registry
 
         registry, mounts = stack.enter_context(Registry()), repositories(jobs)
         return lambda job: self._push_content(job, registry, mounts)

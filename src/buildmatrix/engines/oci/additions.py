@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
-from buildmatrix.errors import Problem, SpecError, UndecidedError
-from buildmatrix.oci.layers import FIXED_TIME, LayerEntry
-from buildmatrix.render.quoting import Ignored
-from buildmatrix.spec.model import User
-from buildmatrix.trees.base import reason
+from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.facts.trees.base import reason
+from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry
+from buildmatrix.matrix.model import User
 
 # Files that COPY adds to an image: those of the context that are not ignored.
 #

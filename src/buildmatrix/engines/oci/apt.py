@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.child import bare_environment
+from buildmatrix.base.child import bare_environment
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
-from buildmatrix.errors import UndecidedError
 
 #: Programs that must be on this machine.
 PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")

@@ -16,17 +16,17 @@ from typing import Final
 
 import msgspec
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.oci.layers import LayerEntry
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.store.cache import DAY, Cache, Store, source_digest
-from buildmatrix.threads import prepare_type
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
-from buildmatrix.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
-from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.decompression import ENDLESS, ForwardSource
-from buildmatrix.trees.tar import Attributes, Kind, TarMember, members
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
+from buildmatrix.facts.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
+from buildmatrix.facts.trees.tar import Attributes, Kind, TarMember, members
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.oci.layers import LayerEntry
+from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 
 #: Files with stored content, and folders of such files.
 _KEPT: Final = frozenset(
@@ -104,7 +104,7 @@ class BasePython:
 def notes_store(cache: Cache) -> Store:
     """Return the store of notes."""
     # The notes depend on this module and on the reader in `trees`.
-    version = f"2 {source_digest('trees')}"
+    version = f"2 {source_digest('facts/trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 

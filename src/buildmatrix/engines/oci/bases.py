@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import printable
+from buildmatrix.base.threads import side_by_side
 from buildmatrix.engines.oci.base_files import LayerNotes, read_layer
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import check_saved, iter_archive_files
-from buildmatrix.oci.documents import (
+from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice
+from buildmatrix.facts.trees.base import reason
+from buildmatrix.images.layers.saved_image import check_saved, iter_archive_files
+from buildmatrix.images.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
     DOCKER_LAYER_ZSTD,
@@ -33,14 +38,9 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
-from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
-from buildmatrix.text import printable
-from buildmatrix.threads import side_by_side
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
-from buildmatrix.trees.base import reason
+from buildmatrix.images.oci.layout import REF_NAME, OciLayout, verify_chunks
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 # Inputs and results of an image build without a daemon
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess
 from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity
 from buildmatrix.engines.process import shorten
-from buildmatrix.files import read_at_most
-from buildmatrix.threads import prepare_type
+from buildmatrix.facts.files import read_at_most
 
 # Interface of sandboxes, and of the commands that they run
 

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from buildmatrix.base.errors import Problem, SpecError, UndecidedError
+from buildmatrix.base.progress import Progress
 from buildmatrix.engines.oci.additions import Accounts, Context, copied
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, BuiltLayer, LayerKind, bring_layers
@@ -39,10 +41,9 @@ from buildmatrix.engines.oci.recipe import (
 )
 from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, write_layer
 from buildmatrix.engines.process import writing
-from buildmatrix.errors import Problem, SpecError, UndecidedError
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.project_wheel import project_packages
-from buildmatrix.oci.documents import (
+from buildmatrix.engines.render.dockerfile import dockerignore
+from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     MANIFEST,
     HistoryStep,
@@ -51,11 +52,10 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer
-from buildmatrix.progress import Progress
-from buildmatrix.render.dockerfile import dockerignore
-from buildmatrix.render.quoting import Ignored
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.images.oci.layers import Compression, LayerEntry, StoredLayer
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.project_wheel import project_packages
+from buildmatrix.matrix.model import Spec, Target
 
 #: Comment of our steps in the history.
 _COMMENT: Final = "buildmatrix"

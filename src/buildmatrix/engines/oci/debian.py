@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.child import bare_environment
+from buildmatrix.base.child import bare_environment
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry, is_whiteout
-from buildmatrix.scratch import scratch
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, safe_path
-from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.tar import members
+from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, safe_path
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.tar import members
+from buildmatrix.images.oci.layers import LayerEntry, is_whiteout
 
 #: Maximum bytes of a package's files; the largest in Debian have 2 GB.
 _LARGEST: Final = 8 << 30

@@ -13,7 +13,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix import store as inventories
+from buildmatrix.base.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    Interrupted,
+    SpecError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import (
     INVENTORY,
     NO_DEVICES,
@@ -35,28 +45,18 @@ from buildmatrix.engines.oci.images import Images, push
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity, unpack
 from buildmatrix.engines.process import writing
-from buildmatrix.errors import (
-    BuildError,
-    BuildmatrixError,
-    ComponentError,
-    Interrupted,
-    SpecError,
-    UndecidedError,
-    UsageError,
-)
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.saved_image import Configuration, format_instruction
-from buildmatrix.oci.documents import Descriptor
-from buildmatrix.oci.layers import iter_archive
-from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
-from buildmatrix.scratch import scratch
-from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.images import store as inventories
+from buildmatrix.images.layers.saved_image import Configuration, format_instruction
+from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.oci.layers import iter_archive
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 if TYPE_CHECKING:
-    from buildmatrix.layers.image import LayerReader
+    from buildmatrix.images.layers.image import LayerReader
 
 
 # Log of an image build
@@ -408,13 +408,13 @@ class OciEngine:
 
     @cached_property
     def _reader(self) -> LayerReader:
-        from buildmatrix.layers.image import LayerReader
+        from buildmatrix.images.layers.image import LayerReader
 
         return LayerReader(self._cache)
 
     def _inventory(self, image: Descriptor) -> Inventory:
         """Read an image; facts of layers are cached by digest, and shared by images."""
-        from buildmatrix.layers.image import LayerBlob
+        from buildmatrix.images.layers.image import LayerBlob
 
         configuration = self._images.configuration(image)
         made = [step.created_by for step in configuration.history if not step.empty_layer]

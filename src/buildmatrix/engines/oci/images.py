@@ -11,17 +11,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Progress
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.engines.process import writing
 from buildmatrix.engines.publishing import explained, push_content, repositories
-from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.oci.documents import Descriptor, ImageConfiguration, Manifest, configuration_of
-from buildmatrix.oci.layout import REF_NAME, OciLayout
-from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
-from buildmatrix.registry.reference import Reference
-from buildmatrix.trees.archive import OpenFile, Slice, Spool
-from buildmatrix.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
+from buildmatrix.facts.trees.archive_layers import LayeredTree
+from buildmatrix.images.oci.documents import (
+    Descriptor,
+    ImageConfiguration,
+    Manifest,
+    configuration_of,
+)
+from buildmatrix.images.oci.layout import REF_NAME, OciLayout
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
 
 # Local images of the engine `oci`: a layout in the state folder.
 #

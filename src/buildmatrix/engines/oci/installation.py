@@ -23,11 +23,11 @@ from typing import Final
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry, is_whiteout, sort_key
-from buildmatrix.parsing import parse_version
-from buildmatrix.trees.base import Trouble, Unreadable
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import parse_version
+from buildmatrix.facts.trees.base import Trouble, Unreadable
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, sort_key
 
 #: Environment in the Dockerfile of our templates, relative to the root, as in a layer.
 ENVIRONMENT: Final = "opt/venv"

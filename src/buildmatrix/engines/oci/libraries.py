@@ -17,7 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buildmatrix.child import bare_environment
+from buildmatrix.base.child import bare_environment
+from buildmatrix.base.errors import ComponentError, UndecidedError
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.scratch import scratch
+from buildmatrix.base.threads import side_by_side
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.installation import (
     ENVIRONMENT,
@@ -27,16 +31,12 @@ from buildmatrix.engines.oci.installation import (
 )
 from buildmatrix.engines.oci.store import ImageStore, LayerPaths, folder, made_by, write_layer
 from buildmatrix.engines.process import writing
-from buildmatrix.errors import ComponentError, UndecidedError
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.images.oci.layers import Compression, LayerEntry, StoredLayer, sort_key
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer, sort_key
-from buildmatrix.progress import Progress
-from buildmatrix.scratch import scratch
-from buildmatrix.spec.model import Target
-from buildmatrix.threads import side_by_side
-from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.wheel import WheelTree
+from buildmatrix.matrix.model import Target
 
 # An empty virtual environment for a Python of another file system, like `uv venv`.
 #

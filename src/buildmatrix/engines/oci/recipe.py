@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from buildmatrix.base.errors import Problem
 from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.oci.dockerfile import (
     DockerfileError,
@@ -30,12 +31,7 @@ from buildmatrix.engines.oci.dockerfile import (
     word,
     words,
 )
-from buildmatrix.errors import Problem
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.selection import refusal
-from buildmatrix.oci.documents import Execution
-from buildmatrix.oci.layers import FIXED_TIME
-from buildmatrix.render.dockerfile import (
+from buildmatrix.engines.render.dockerfile import (
     build_of,
     builtin_templates,
     dockerfile,
@@ -44,7 +40,11 @@ from buildmatrix.render.dockerfile import (
     render_piece,
     template_of,
 )
-from buildmatrix.spec.model import Spec, Target, User
+from buildmatrix.images.oci.documents import Execution
+from buildmatrix.images.oci.layers import FIXED_TIME
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.selection import refusal
+from buildmatrix.matrix.model import Spec, Target, User
 
 #: Placeholder of the list of packages in macros.
 _PACKAGES: Final = "zzpackageszz"

@@ -25,7 +25,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.child import bare_environment, bound
+from buildmatrix.base.child import bare_environment, bound
+from buildmatrix.base.errors import Interrupted
+from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import (
     MISSING,
@@ -38,8 +40,6 @@ from buildmatrix.engines.oci.confinement import (
 )
 from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity, add_mount_points
 from buildmatrix.engines.process import plain, shorten
-from buildmatrix.errors import Interrupted
-from buildmatrix.scratch import scratch
 
 # Sandbox programs: Bubblewrap, an OCI runtime, and a changed root folder
 

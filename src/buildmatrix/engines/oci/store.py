@@ -16,14 +16,13 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.process import writing
-from buildmatrix.errors import UndecidedError
-from buildmatrix.index.client import Client
-from buildmatrix.index.wheels import local_path
-from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.oci.layers import (
+from buildmatrix.facts.trees.base import Closing, reason
+from buildmatrix.images.oci.layers import (
     Compression,
     LayerEntry,
     StoredLayer,
@@ -31,10 +30,11 @@ from buildmatrix.oci.layers import (
     output_key,
     sort_key,
 )
-from buildmatrix.oci.layout import OciLayout, make_room, note_use, rename_written
-from buildmatrix.store.cache import DAY, Cache, source_digest
-from buildmatrix.threads import prepare_type
-from buildmatrix.trees.base import Closing, reason
+from buildmatrix.images.oci.layout import OciLayout, make_room, note_use, rename_written
+from buildmatrix.images.store.cache import DAY, Cache, source_digest
+from buildmatrix.locks.index.client import Client
+from buildmatrix.locks.index.wheels import local_path
+from buildmatrix.locks.model import Lock, Wheel
 
 # Store of locks' wheels, which are fetched once and addressed by hash
 
@@ -230,7 +230,7 @@ def made_by(compression: Compression) -> str:
 
     Includes a digest of our sources, so that no version has to be raised by hand.
     """
-    return f"{source_digest('engines/oci', 'oci', 'trees')} {output_key(compression)}"
+    return f"{source_digest('engines/oci', 'images/oci', 'facts/trees')} {output_key(compression)}"
 
 
 def processors() -> int:

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.process import writing
-from buildmatrix.errors import UndecidedError
-from buildmatrix.trees.archive import CHUNK
-from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import Tree, reason
-from buildmatrix.trees.tar import Attributes
+from buildmatrix.facts.trees.archive import CHUNK
+from buildmatrix.facts.trees.archive_layers import LayeredTree
+from buildmatrix.facts.trees.base import Tree, reason
+from buildmatrix.facts.trees.tar import Attributes
 
 # The account that a container of an image runs as
 
@@ -82,8 +82,8 @@ def _table(tree: Tree, path: str, columns: int) -> list[list[str]]:
 
 # Temporary root folders with the files of an image, to run commands in.
 #
-# Layers are untrusted. Their entries are merged in memory first (`trees.archive_layers`), so that
-# every parent is a folder of the tree. Folders and files are created in an empty folder, and
+# Layers are untrusted. Their entries are merged in memory first (`facts.trees.archive_layers`), so
+# that every parent is a folder of the tree. Folders and files are created in an empty folder, and
 # symbolic links last: no opened path ever passes through a link.
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from buildmatrix.base.text import count, listing, printable
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.markdown import chain, plain
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.text import count, listing, printable
 
 # Drift between the targets of one specification, as data
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.base.text import count, each_text, shown, size
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Change, Comparison
 from buildmatrix.reports.diff.words import blocks, end, signed, standing, summary
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import lengths, vendor_class, vendor_name
-from buildmatrix.text import count, each_text, shown, size
 
 #: Distributions and layers that a picture shows; the tables have all of them.
 MOST_BARS = 15

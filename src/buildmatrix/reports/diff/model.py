@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.inventory.model import Unread
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.judge.model import Finding, VerdictName
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.rules.model import Finding, VerdictName
 
 #: `image` also for a saved one; `tree` is a folder.
 Kind = Literal["image", "tree", "wheel", "lock", "report"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from buildmatrix.base.text import printable
 from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.diff.words import (
     FINDING_WORDS,
@@ -17,7 +18,6 @@ from buildmatrix.reports.diff.words import (
     summary,
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.text import printable
 
 #: What came, what went, what changed.
 SIGN_STYLES: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}

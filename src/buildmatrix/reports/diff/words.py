@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.judge.model import Finding
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -17,8 +19,6 @@ from buildmatrix.reports.diff.model import (
     VariableChange,
     VerdictChange,
 )
-from buildmatrix.rules.model import Finding
-from buildmatrix.text import count, listing, size
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10

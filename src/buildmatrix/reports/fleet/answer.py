@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from buildmatrix.base.text import count
+from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK, NodeState
+from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.fleet import totals
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
@@ -30,9 +33,6 @@ from buildmatrix.reports.fleet.totals import (
     pull_totals,
     vendor_totals,
 )
-from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK, NodeState
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.text import count
 
 # Causes that many images share: one fix for all of them
 

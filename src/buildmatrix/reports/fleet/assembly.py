@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from buildmatrix import __version__
-from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, most_severe
+from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, most_severe
+from buildmatrix.base.text import each_text, shown
+from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK
 from buildmatrix.reports.fleet.drift import drift_between
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
@@ -19,9 +22,6 @@ from buildmatrix.reports.fleet.model import (
     finding_order,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
-from buildmatrix.text import each_text, shown
 
 # Texts of a fleet
 

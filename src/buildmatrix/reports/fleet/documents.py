@@ -12,6 +12,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from buildmatrix import __version__
+from buildmatrix.base.text import each_text, guarded, in_json
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.judge.model import IF_KNOWN
 from buildmatrix.reports import json_form
 from buildmatrix.reports.fleet.assembly import clean
 from buildmatrix.reports.fleet.model import (
@@ -26,9 +29,6 @@ from buildmatrix.reports.fleet.model import (
 )
 from buildmatrix.reports.json_form import plain
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import IF_KNOWN
-from buildmatrix.text import each_text, guarded, in_json
-from buildmatrix.threads import prepare_type
 
 # The JSON form of a report of a fleet: what many results share is written once.
 #

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from buildmatrix.base.text import count
 from buildmatrix.reports.fleet.model import (
     Change,
     ChangeEnd,
@@ -18,7 +19,6 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
     FleetState,
 )
-from buildmatrix.text import count
 
 _Key: TypeAlias = tuple[str, ...]
 _Name: TypeAlias = tuple[str, str, str, str, str]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from buildmatrix.base.text import printable
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.model import FleetReport, FleetState
 from buildmatrix.reports.fleet.sections import Limits, Section, all_of_them, sections
 from buildmatrix.reports.markdown import plain, rich
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.text import printable
 
 # The answer for a terminal or a CI log: what to do first, and the worst of everything
 

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
+from buildmatrix.base.text import printable
+from buildmatrix.judge.model import NODE_STATES
 from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts
 from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetReport, FleetResult
 from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_name
-from buildmatrix.rules.model import NODE_STATES
-from buildmatrix.text import printable
 
 # All results as the page has them: once, compact, and drawn by its script a few at a time
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix import __version__
+from buildmatrix.judge.composition import VendorBytes
+from buildmatrix.judge.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.composition import VendorBytes
-from buildmatrix.rules.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
 
 #: `undecided`: it could not be judged, or not all of it could be read.
 FleetState = Literal["passed", "failed", "undecided"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlencode
 
+from buildmatrix.base.text import count, listing, size
 from buildmatrix.reports.fleet.answer import FleetAnswer, FleetCause, NodeAnswer, ReasonGroup
 from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
 from buildmatrix.reports.fleet.totals import running
 from buildmatrix.reports.page.document import vendor_name
-from buildmatrix.text import count, listing, size
 
 # A section of an answer: rows under headings, or sentences, as every format draws them
 

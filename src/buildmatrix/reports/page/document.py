@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from buildmatrix.text import count, printable, size
+from buildmatrix.base.text import count, printable, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from buildmatrix.base.text import count, printable
+from buildmatrix.judge.rungs import RUNGS
 from buildmatrix.reports.junit import Suite, document, fail, skip
 from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.preflight.model import (
@@ -19,8 +21,6 @@ from buildmatrix.reports.preflight.model import (
     why,
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.rules.rungs import RUNGS
-from buildmatrix.text import count, printable
 
 # A preflight as text for a terminal or a CI log
 

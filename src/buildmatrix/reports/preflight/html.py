@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from buildmatrix.base.text import count
+from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -22,8 +24,6 @@ from buildmatrix.reports.preflight.model import (
     why,
     worst,
 )
-from buildmatrix.rules.rungs import RUNGS, Rung
-from buildmatrix.text import count
 
 # Wall times of the same thing as a picture: how often it took how long, and its percentiles
 

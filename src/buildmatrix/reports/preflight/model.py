@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from buildmatrix.base.text import count, each_text, printable, shown
+from buildmatrix.judge.rungs import Rung
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.rungs import Rung
-from buildmatrix.text import count, each_text, printable, shown
 
 # The data of a preflight
 

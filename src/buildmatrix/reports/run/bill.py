@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from buildmatrix.base.text import printable
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import DistributionBytes, NativeComponent, SbomComponent
+from buildmatrix.judge.model import Finding, Verdict
+from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import DistributionBytes, NativeComponent, SbomComponent
-from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.text import printable
-from buildmatrix.vulnerabilities.model import Advisory
 
 #: Name and version of a distribution.
 Key = tuple[str, str]

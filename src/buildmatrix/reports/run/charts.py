@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.base.text import count, size
+from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
+from buildmatrix.judge.model import TargetResult
 from buildmatrix.reports.page.document import Area, lengths, squarified, vendor_class, vendor_name
-from buildmatrix.rules.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
-from buildmatrix.rules.model import TargetResult
-from buildmatrix.text import count, size
 
 # The bytes of each target, used and wasted, by vendor: as bars, and in words
 

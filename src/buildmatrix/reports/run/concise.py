@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from os.path import normpath, relpath
 from pathlib import PurePath
 
+from buildmatrix.base.text import count
+from buildmatrix.judge.model import Finding, Severity
 from buildmatrix.reports.run.groups import FindingGroup, by_text, groups, named
 from buildmatrix.reports.run.model import Report, requirement_line, unread
-from buildmatrix.rules.model import Finding, Severity
-from buildmatrix.text import count
 
 # Places of findings in a repository, for formats that are read beside its files
 

@@ -18,8 +18,11 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.text import printable
 from buildmatrix.catalogue.model import Confidence
 from buildmatrix.catalogue.names import demangle
+from buildmatrix.judge.composition import NativeComponent, SbomComponent
+from buildmatrix.judge.model import VERDICT_RANK
 from buildmatrix.reports.json_form import TOOL, Json
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
@@ -34,9 +37,6 @@ from buildmatrix.reports.run.bill import (
     vulnerabilities,
 )
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import NativeComponent, SbomComponent
-from buildmatrix.rules.model import VERDICT_RANK
-from buildmatrix.text import printable
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import PurePath
 
+from buildmatrix.base.text import listing
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.model import Finding, Severity
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.concise import file_and_line, path_from
 from buildmatrix.reports.run.groups import by_text
 from buildmatrix.reports.run.model import Report, is_not_checked, is_undecided, unread
-from buildmatrix.rules.model import Finding, Severity
-from buildmatrix.text import listing
-from buildmatrix.vulnerabilities.model import Advisory
 
 # The report for GitLab's `artifacts:reports:codequality`, a part of Code Climate's format.
 #

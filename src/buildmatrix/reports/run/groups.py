@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.base.text import listing, size
+from buildmatrix.judge.findings import fingerprint
+from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
+from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.diff.words import signed
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.findings import fingerprint
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.text import listing, size
 
 # A fix in words: whether it was tried, and what it saves
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from buildmatrix.base.text import count
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.judge.acceptance import fails, is_from_baseline
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import Composition, LayerBytes
+from buildmatrix.judge.model import Finding, GateState, TargetResult
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.run.charts import (
@@ -37,11 +42,6 @@ from buildmatrix.reports.run.revision import (
     row,
 )
 from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled, without_device
-from buildmatrix.rules.acceptance import fails, is_from_baseline
-from buildmatrix.rules.composition import Composition, LayerBytes
-from buildmatrix.rules.model import Finding, GateState, TargetResult
-from buildmatrix.text import count
-from buildmatrix.vulnerabilities.model import Advisory
 
 # Links and requirements between the distributions of a target
 

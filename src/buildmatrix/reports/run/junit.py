@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TypeAlias
 
+from buildmatrix.base.text import count
+from buildmatrix.judge.model import Finding, TargetResult, Verdict
 from buildmatrix.reports.junit import Suite, document, fail, skip
 from buildmatrix.reports.run.concise import path_from
 from buildmatrix.reports.run.model import (
@@ -25,8 +27,6 @@ from buildmatrix.reports.run.model import (
     steps,
     unread,
 )
-from buildmatrix.rules.model import Finding, TargetResult, Verdict
-from buildmatrix.text import count
 
 #: Where a finding stands: `requirements.in:3: `; empty where no line brought it.
 _Place: TypeAlias = Callable[[Finding], str]

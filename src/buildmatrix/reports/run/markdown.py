@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from buildmatrix.base.text import bounded, count, listing, size
+from buildmatrix.judge.model import GateState, TargetResult, Trial
 from buildmatrix.reports.markdown import chain, end, fold, plain, rich
 from buildmatrix.reports.run.groups import (
     FindingGroup,
@@ -28,8 +30,6 @@ from buildmatrix.reports.run.summary import (
     wasted_texts,
     without_device,
 )
-from buildmatrix.rules.model import GateState, TargetResult, Trial
-from buildmatrix.text import bounded, count, listing, size
 
 # Findings with one cause, as an item of a list in Markdown
 

@@ -10,12 +10,11 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from buildmatrix import __version__
-from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
-from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
-from buildmatrix.reports.json_form import Tool
-from buildmatrix.rules.acceptance import FailOn, fails, leaves_open
-from buildmatrix.rules.model import (
+from buildmatrix.base.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
+from buildmatrix.base.text import each_text, printable, shown
+from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge.acceptance import FailOn, fails, leaves_open
+from buildmatrix.judge.model import (
     GATES,
     IF_KNOWN,
     AuditTotals,
@@ -28,8 +27,9 @@ from buildmatrix.rules.model import (
     in_order,
     keep_worst,
 )
-from buildmatrix.rules.registry import drop_repeats, rule_of
-from buildmatrix.text import each_text, printable, shown
+from buildmatrix.judge.registry import drop_repeats, rule_of
+from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
+from buildmatrix.reports.json_form import Tool
 
 # A report: everything that a run says, as data. Formats are pure functions of it
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from buildmatrix.catalogue.architectures import Support
+from buildmatrix.judge.model import DeviceFit, NodeFit, NodeState, TargetResult, Verdict
 from buildmatrix.reports.page.document import vendor_class, vendor_name
-from buildmatrix.rules.model import DeviceFit, NodeFit, NodeState, TargetResult, Verdict
 
 # The grid of targets and node classes, as reports write it
 

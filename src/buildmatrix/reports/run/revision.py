@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from buildmatrix.base.text import count, listing, printable, size
+from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
+from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.table import SIGN_STYLES
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
-from buildmatrix.rules.model import AuditTotals, Finding, TargetResult
-from buildmatrix.rules.registry import drop_repeats
-from buildmatrix.text import count, listing, printable, size
 
 # Effect of a change (`audit --diff`), in words for a terminal and for Markdown
 

@@ -17,6 +17,9 @@ from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
+from buildmatrix.base.text import count, printable
+from buildmatrix.judge.model import SEVERITY_RANK, Finding, Severity
+from buildmatrix.judge.registry import BY_CODE, RULES, Rule, rule_page
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.model import Report, is_undecided, requirement_line, unread
 from buildmatrix.reports.run.replacements import (
@@ -25,9 +28,6 @@ from buildmatrix.reports.run.replacements import (
     replacements,
     requirement_region,
 )
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Severity
-from buildmatrix.rules.registry import BY_CODE, RULES, Rule, rule_page
-from buildmatrix.text import count, printable
 
 #: What reads a file of the repository, by its name in the report; None where it has no text.
 TextOf = Callable[[str], str | None]

@@ -11,8 +11,18 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.base.errors import UndecidedError, UsageError
+from buildmatrix.facts.inventory.model import Inventory, Unread
+from buildmatrix.judge.acceptance import (
+    FailOn,
+    apply_baseline,
+    apply_waivers,
+    check_expired_or_unused_waiver,
+    fails,
+)
+from buildmatrix.judge.model import Finding, Gate, GateState, TargetResult, in_order
+from buildmatrix.judge.registry import rule_of
+from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run.model import (
     Difference,
@@ -22,16 +32,6 @@ from buildmatrix.reports.run.model import (
     assemble,
     is_undecided,
 )
-from buildmatrix.rules.acceptance import (
-    FailOn,
-    apply_baseline,
-    apply_waivers,
-    check_expired_or_unused_waiver,
-    fails,
-)
-from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.spec.model import Waiver
 
 # Which shards of a matrix a report is made of, and which are missing
 

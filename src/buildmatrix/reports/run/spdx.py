@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from buildmatrix.base.text import printable
+from buildmatrix.judge.composition import NativeComponent
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import NativeComponent
-from buildmatrix.text import printable
 
 _CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 _CREATION = "_:creationinfo"

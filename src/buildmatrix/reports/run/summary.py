@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.judge.acceptance import is_from_baseline
+from buildmatrix.judge.model import ClimbedRung, Finding, Severity, Verdict
+from buildmatrix.judge.rungs import RUNGS
 from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, cure_key, cure_text
 from buildmatrix.reports.run.model import Report, targets_in
-from buildmatrix.rules.acceptance import is_from_baseline
-from buildmatrix.rules.model import ClimbedRung, Finding, Severity, Verdict
-from buildmatrix.rules.rungs import RUNGS
-from buildmatrix.text import count, listing, size
 
 # Wasted bytes of an audit: those nothing on the backend can use, and the lines that bring them
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from buildmatrix.base.text import bounded, printable, size
+from buildmatrix.judge.model import AuditTotals, NodeFit, Severity, TargetResult, Trial, Verdict
 from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
@@ -34,8 +36,6 @@ from buildmatrix.reports.run.summary import (
     without_device,
 )
 from buildmatrix.reports.terminal import STATES, Painter, Style, wrapped
-from buildmatrix.rules.model import AuditTotals, NodeFit, Severity, TargetResult, Trial, Verdict
-from buildmatrix.text import bounded, printable, size
 
 # The parts of the table that only an audit has: totals, and what is open
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from buildmatrix.inventory.model import Layer, ShadowedFiles
+from buildmatrix.facts.inventory.model import Layer, ShadowedFiles
+from buildmatrix.judge.model import IN_MEMORY
 from buildmatrix.reports.json_form import key
-from buildmatrix.rules.model import IN_MEMORY
 
 # Nodes and edges of the joined graph. Immutable; built by `why.graph`.
 #
@@ -101,7 +101,7 @@ class Edge:
     text: str = field(default="", metadata=key("written"))
     #: Condition of a requirement: its marker, or the extra that somebody asked for.
     condition: str = ""
-    #: Search rule of the loader (`loader.resolver.Rule`), for links that were found.
+    #: Search rule of the loader (`facts.loader.resolver.Rule`), for links that were found.
     rule: str | None = None
     #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the first that asked.
     by: str | None = None

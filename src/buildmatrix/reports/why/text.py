@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Node, Use
 from buildmatrix.reports.why.words import other_names
-from buildmatrix.text import count, listing, printable, size
 
 _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.

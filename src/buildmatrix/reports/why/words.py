@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from buildmatrix.inventory.model import ShadowedFiles
+from buildmatrix.base.text import listing
+from buildmatrix.facts.inventory.model import ShadowedFiles
 from buildmatrix.reports.why.model import Edge, Embedded, Graph, Node, Question
-from buildmatrix.text import listing
 
 #: Folders of a failed search that are shown.
 MOST_SEARCHED = 6

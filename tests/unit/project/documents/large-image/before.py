@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from buildmatrix import store
-from buildmatrix.binaries.model import Elf
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Distribution, Inventory, Stats
-from buildmatrix.state import journal
-from buildmatrix.state.folder import State
-from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.target_layers import detach_layers
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Stats
+from buildmatrix.images import store
+from buildmatrix.sources.state import journal
+from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state.target_layers import detach_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 MB = 1_000_000

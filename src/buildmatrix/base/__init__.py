@@ -1,0 +1,1 @@
+"""Parts that know nothing of images: errors, text, threads, processes, files of settings."""

@@ -1,0 +1,342 @@
+"""Generated files of a specification: rendered, written, and compared with those on disk."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from jinja2 import (
+    ChoiceLoader,
+    FileSystemLoader,
+    StrictUndefined,
+    TemplateNotFound,
+    TemplateSyntaxError,
+    UndefinedError,
+    nodes,
+)
+from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build
+from buildmatrix.engines.render.bake import bake_file
+from buildmatrix.engines.render.quoting import (
+    FILTERS,
+    Unquotable,
+    comment,
+    ignore_pattern,
+    plain,
+    rules,
+)
+from buildmatrix.facts.files import keep_out_of_git, write_changed
+from buildmatrix.facts.trees.base import reason
+from buildmatrix.locks.model import Lock
+from buildmatrix.matrix.model import DEFAULT_OUTPUT, Spec, Target
+
+# The Jinja environment: where templates are found, and what they can do.
+#
+# Templates of a user's repository are input like any other: they run in Jinja's sandbox, an unknown
+# name in them is an error, and what they print is checked by `quoting.plain`.
+
+
+#: Environment → templates whose blocks are right; targets share few templates, and parsing one
+#: costs more than rendering it.
+_CHECKED = WeakKeyDictionary[ImmutableSandboxedEnvironment, set[str]]()
+
+
+def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
+    """An environment that finds buildmatrix's templates, then those under `root`."""
+    environment = ImmutableSandboxedEnvironment(
+        loader=ChoiceLoader([FileSystemLoader(builtin_templates()), FileSystemLoader(root)]),
+        undefined=StrictUndefined,
+        # Marks what macros, blocks and filters return as finished, so that `finalize` can tell it
+        # from a bare value.
+        autoescape=True,
+        finalize=plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+def builtin_templates() -> Path:
+    """The folder of buildmatrix's own templates: packaged, or at the top of a source checkout."""
+    packaged = Path(__file__).parent / "templates"
+    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "templates"
+
+
+def render(
+    environment: ImmutableSandboxedEnvironment,
+    template: str,
+    variables: Mapping[str, object],
+    *,
+    subject: str,
+) -> str:
+    """The text of `template` for `subject` (a target, or `scan`).
+
+    Raises `SpecError` that names the template, the subject and what to change.
+    """
+    try:
+        checked = _CHECKED.setdefault(environment, set())
+        if template not in checked:
+            _check_blocks(environment, template)
+            checked.add(template)
+        return environment.get_template(template).render(variables)
+    except TemplateNotFound as error:
+        name = str(error.name or template)
+        if name != template:
+            hint = f"write `{name}` beside the specification, or name one that is there"
+            raise _error(f"uses `{name}`, which does not exist", template, hint=hint) from error
+        hint = "write that file, beginning with {% extends 'backend.Dockerfile.j2' %}"
+        raise _error(f"{subject}: its template does not exist", template, hint=hint) from error
+    except TemplateSyntaxError as error:
+        name = error.name or template
+        raise _error(error.message or "is no template", name, line=error.lineno) from error
+    except (Unquotable, UndefinedError) as error:
+        raise _error(f"{subject}: {error}", template, hint="see docs/templates.md") from error
+    except (SecurityError, TemplateRuntimeError, TypeError, ValueError, RecursionError) as error:
+        raise _error(f"{subject}: cannot be rendered: {error}", template) from error
+
+
+def render_piece(
+    environment: ImmutableSandboxedEnvironment, text: str, variables: Mapping[str, object]
+) -> str:
+    """The text of a template without a file: a macro as in a target's Dockerfile."""
+    return environment.from_string(text).render(variables)
+
+
+def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> None:
+    """Jinja prints nothing of a block that no parent has: a misspelt one would have no effect."""
+    chain: dict[str, nodes.Template] = {}
+    name: str | None = template
+    while name is not None and name not in chain:
+        assert environment.loader is not None
+        source, path, _ = environment.loader.get_source(environment, name)
+        chain[name] = environment.parse(source, name, path)
+        extends = chain[name].find(nodes.Extends)
+        if extends is not None and not isinstance(extends.template, nodes.Const):
+            return  # Which template it is shows only when it is rendered.
+        name = str(extends.template.as_const()) if extends is not None else None
+    defined: set[str] = set()
+    for child in list(chain)[:0:-1]:
+        defined |= {block.name for block in chain[child].find_all(nodes.Block)}
+        user = list(chain)[list(chain).index(child) - 1]
+        for block in _outer_blocks(chain[user]):
+            if block.name not in defined:
+                near = difflib.get_close_matches(block.name, sorted(defined), n=1)
+                hint = f"did you mean `{near[0]}`?" if near else "see docs/templates.md"
+                message = f"`{child}` has no block `{block.name}`"
+                raise _error(message, user, line=block.lineno, hint=hint)
+
+
+def _outer_blocks(node: nodes.Node) -> Iterator[nodes.Block]:
+    """Blocks that are in no other block; one inside another is printed with it."""
+    for child in node.iter_child_nodes():
+        if isinstance(child, nodes.Block):
+            yield child
+        else:
+            yield from _outer_blocks(child)
+
+
+def _error(
+    message: str, template: str, *, line: int | None = None, hint: str | None = None
+) -> SpecError:
+    # Names in it may be hostile, and a message is one line.
+    return SpecError([Problem(comment(message), comment(template), line, hint=hint)])
+
+
+# The Dockerfile of a target, and the list of what its build may see
+
+
+#: First words of every generated text file: what bears them may be overwritten and removed.
+MARK = "# Generated by buildmatrix"
+#: For backends that have no template of their own.
+GENERIC = "backend.Dockerfile.j2"
+
+
+def dockerfile(
+    environment: ImmutableSandboxedEnvironment, spec: Spec, target: Target, lock: Lock
+) -> str:
+    """The Dockerfile of `target`. Raises `SpecError` where a template or a value does not do."""
+    build = build_of(spec, target)
+    variables = {
+        "target": equipped(target, build),
+        "backend": build,
+        "lock": lock,
+        "labels": labels(spec, target, lock),
+        "tools": spec.tools,
+        "workdir": workdir(spec, target),
+        "needs_compiler": any(package.source_only for package in lock.packages),
+    }
+    return render(environment, template_of(spec.root, target), variables, subject=target.id)
+
+
+def build_of(spec: Spec, target: Target) -> BackendBuild:
+    """Return the catalogue's settings for images of the target's backend."""
+    return backend_build(load(spec.catalogue_files), target.backend)
+
+
+def equipped(target: Target, build: BackendBuild) -> Target:
+    """`target` with what every image of its backend has: packages, and groups of the user."""
+    groups = tuple(dict.fromkeys((*target.user.groups, *build.groups)))
+    return replace(
+        target,
+        user=replace(target.user, groups=groups),
+        system_packages=tuple(dict.fromkeys((*build.packages, *target.system_packages))),
+    )
+
+
+def template_of(root: Path, target: Target) -> str:
+    """The template of `target`: the generic one where its backend has none, here or in `root`."""
+    own = f"{target.backend}.Dockerfile.j2"
+    if target.template != own:
+        return target.template
+    is_there = any((folder / own).is_file() for folder in (builtin_templates(), root))
+    return own if is_there else GENERIC
+
+
+def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
+    """Return the labels of the image; the user's own labels win.
+
+    `org.opencontainers.image.*` as the OCI image specification has them (annotations.md).
+    """
+    base, _, digest = target.base.final.partition("@")
+    values = {
+        "org.opencontainers.image.title": target.project,
+        "org.opencontainers.image.version": spec.version,
+        "org.opencontainers.image.source": spec.source or "",
+        "org.opencontainers.image.base.name": base,
+        "org.opencontainers.image.base.digest": digest,
+        "dev.buildmatrix.target": target.id,
+        "dev.buildmatrix.backend": target.backend,
+        "dev.buildmatrix.runtime": target.runtime,
+        # The project's own lock, and the parts of it that are installed.
+        "dev.buildmatrix.lock": target.lock_label if target.committed_lock else "",
+        "dev.buildmatrix.lock-digest": lock.digest,
+    }
+    merged = {**{key: value for key, value in values.items() if value}, **target.labels}
+    return {key: merged[key] for key in sorted(merged)}
+
+
+def workdir(spec: Spec, target: Target) -> str | None:
+    """Return the working directory of the image's command: the first folder that is copied, or a
+    file's folder.
+    """
+    for source, destination in target.copy:
+        if not (spec.root / source).is_file():
+            return destination
+    return posixpath.dirname(target.copy[0][1]) or "/" if target.copy else None
+
+
+def dockerignore(spec: Spec, target: Target) -> str:
+    """`<Dockerfile>.dockerignore`: the context is the lock and the folders that are copied.
+
+    In these folders the project's own rules apply. The lock comes last: no rule may hide it.
+    """
+    try:
+        needed = [target.lock, *([target.wheel_folder] if target.install_project else [])]
+        needed, copied = (
+            [ignore_pattern(posixpath.normpath(path)) for path in paths]
+            for paths in (needed, [source for source, _ in target.copy])
+        )
+    except Unquotable as error:
+        raise SpecError([Problem(str(error), target.template, hint="rename the path")]) from error
+    lines = [f"{MARK} for {target.id}. Do not edit."]
+    if "." not in copied:
+        lines += ["*", *dict.fromkeys(f"!{path}" for path in copied)]
+    return "\n".join([*lines, *rules(spec.root, spec.output), *(f"!{n}" for n in needed), ""])
+
+
+# All generated files of a specification: what they hold, writing them, telling what differs
+
+
+SCAN_TEMPLATE = "scan.Dockerfile.j2"
+
+
+def generate(
+    spec: Spec, targets: Sequence[Target], locks: Mapping[str, Lock]
+) -> Mapping[str, bytes]:
+    """Path (relative to the specification) → content of every generated file.
+
+    Depends on the specification, the templates, the locks and the project's `.dockerignore`, and
+    on nothing of this machine.
+    Raises `SpecError` for a template or a value that cannot be used.
+    """
+    from buildmatrix.facts.inventory.archive import build_scanner_archive
+
+    environment = make_environment(spec.root)
+    files: dict[str, bytes] = {}
+    for target in targets:
+        lock = locks.get(target.id)
+        if lock is None:
+            raise UsageError(f"{target.id} has no lock; run `buildmatrix lock` first.")
+        folder = f"{spec.output}/{target.id}"
+        files[f"{folder}/Dockerfile"] = dockerfile(environment, spec, target, lock).encode()
+        files[f"{folder}/Dockerfile.dockerignore"] = dockerignore(spec, target).encode()
+    scan = render(environment, SCAN_TEMPLATE, {"tools": spec.tools}, subject="scan")
+    files[f"{spec.output}/docker-bake.json"] = bake_file(spec).encode()
+    files[f"{spec.output}/scan/Dockerfile"] = scan.encode()
+    files[f"{spec.output}/scan/scan.pyz"] = build_scanner_archive()
+    return {path: files[path] for path in sorted(files)}
+
+
+def write(spec: Spec, files: Mapping[str, bytes]) -> None:
+    """Write `files`, and remove what was generated for removed targets.
+
+    A file that has its content already is left untouched. Raises `UndecidedError` for what cannot
+    be written.
+    """
+    if spec.output == DEFAULT_OUTPUT:
+        try:
+            keep_out_of_git((spec.root / spec.output).parent)
+        except OSError as error:
+            raise UndecidedError(f"{spec.output} cannot be written: {reason(error)}") from error
+    for path, data in files.items():
+        write_changed(spec.root / path, data)
+    for leftover in _leftovers(spec, files):
+        leftover.unlink()
+        if not any(leftover.parent.iterdir()):
+            leftover.parent.rmdir()
+
+
+def differences(spec: Spec, files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """One line per file that is missing or differs, or that belongs to no target any more."""
+    lines = []
+    for path, data in files.items():
+        present = spec.root / path
+        if not present.is_file():
+            lines.append(f"{path} is missing")
+        elif present.read_bytes() != data:
+            lines.append(f"{path} differs")
+    for leftover in _leftovers(spec, files):
+        lines.append(f"{_relative(spec, leftover)} belongs to no target of this specification")
+    return tuple(lines)
+
+
+def _leftovers(spec: Spec, files: Mapping[str, bytes]) -> list[Path]:
+    """Files that bear the generator's mark and that no target of the specification accounts for."""
+    targets = {target.id for target in spec.targets}
+    return sorted(
+        path
+        for path in (spec.root / spec.output).glob("*/Dockerfile*")
+        if path.parent.name not in targets
+        and _relative(spec, path) not in files
+        and path.is_file()
+        and _bears_mark(path)
+    )
+
+
+def _bears_mark(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MARK)) == MARK.encode()
+
+
+def _relative(spec: Spec, path: Path) -> str:
+    return f"{spec.output}/{path.relative_to(spec.root / spec.output).as_posix()}"

@@ -1,0 +1,303 @@
+"""Items of `explore`, and the lines of a view that show them.
+
+A view may have 100,000 files, and each key makes all of its lines: rows of files are made once, and
+filtered as whole lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.why.run import SourceGraph
+from buildmatrix.facts.inventory.model import (
+    Artefact,
+    Binary,
+    ClosedFile,
+    Container,
+    Distribution,
+    Inventory,
+)
+from buildmatrix.judge.model import Finding, Verdict
+
+#: `package` is a system package; `folder` files that nothing installed; `leftover` a cache or
+#: package files; `deleted` and `replaced` files hidden by a later layer; `rest` the bytes without a
+#: row.
+ItemKind = Literal[
+    "layer",
+    "distribution",
+    "package",
+    "folder",
+    "leftover",
+    "vendor",
+    "role",
+    "file",
+    "deleted",
+    "replaced",
+    "rest",
+]
+ViewName = Literal["layers", "distributions", "libraries", "vendors"]
+VIEWS: tuple[ViewName, ...] = ("layers", "distributions", "libraries", "vendors")
+
+#: A file of the inventory that has a row of its own.
+FileFact = Binary | Artefact | Container | ClosedFile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One row, and the rows below it. All texts are safe to display.
+
+    Items are compared by identity: a view may have the same name twice.
+    """
+
+    kind: ItemKind
+    name: str
+    #: Bytes, and those among them that the backend cannot use or that no container sees.
+    size: int
+    wasted: int = 0
+    vendors: tuple[str, ...] = ()
+    #: Text behind the name: the folder of a file, the verdict of a distribution.
+    note: str = ""
+    #: Sorted by name.
+    children: tuple[Item, ...] = ()
+    #: Subject: the path of a file, `name==version`, the number of a layer, a backend.
+    key: str = ""
+    #: Name and note in lower case, for filters.
+    search: str = ""
+
+
+def name_key(item: Item) -> tuple[bool, str, str]:
+    """Return the key that sorts items by name, with the row for the rest last."""
+    return item.kind == "rest", item.name.casefold(), item.note
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """All data that the screen shows of one SOURCE."""
+
+    #: Label in answers: `dir:/srv/venv`.
+    label: str
+    #: Backend that its bytes are judged for; None if unknown, and then nothing is foreign.
+    backend: str | None
+    size: int
+    wasted: int
+    views: Mapping[ViewName, tuple[Item, ...]]
+    #: Vendors of its files, by decreasing bytes.
+    vendors: tuple[str, ...]
+    inventory: Inventory
+    #: For questions about chains.
+    source: SourceGraph
+    #: By path.
+    files: Mapping[str, FileFact] = field(default_factory=dict)
+    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
+    #: By `name==version`.
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+Order = Literal["size", "wasted", "name"]
+ORDERS: tuple[Order, ...] = ("size", "wasted", "name")
+#: Effect of a later layer on files, in the words of `dive`, to the kind of row.
+HIDDEN_BY: Mapping[str, ItemKind] = {"removed": "deleted", "modified": "replaced"}
+
+
+class Row(NamedTuple):
+    """One line: an item and its depth."""
+
+    item: Item
+    depth: int
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class Filters:
+    """Filters of a view."""
+
+    text: str = ""
+    #: A vendor of the source; empty for all.
+    vendor: str = ""
+    wasted: bool = False
+    #: Hidden kinds of rows: `added`, `removed`, `modified`.
+    hidden: set[str] = field(default_factory=set)
+
+    @property
+    def is_searching(self) -> bool:
+        """True if single rows are searched for."""
+        return bool(self.text or self.vendor or self.wasted)
+
+
+class _Criteria(NamedTuple):
+    """Criteria for single rows."""
+
+    words: tuple[str, ...]
+    vendor: str
+    wasted: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.words or self.vendor or self.wasted)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The lines of one view, which users open, sort and filter."""
+
+    items: Sequence[Item]
+    order: Order = "size"
+    #: True until the user sorts: layers have an order of their own.
+    is_ordered: bool = False
+    #: Bytes of all items.
+    size: int = field(init=False)
+    opened: set[Item] = field(default_factory=set)
+    #: Items closed by the user while a filter holds them open.
+    closed: set[Item] = field(default_factory=set)
+    #: The rows directly below an item (None: all) while nothing is open.
+    _rows: dict[tuple[Item | None, Order], Sequence[Row]] = field(default_factory=dict)
+    #: Items without openable children.
+    _flat: set[Item | None] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.size = sum(item.size for item in self.items)
+        for order in ORDERS:
+            self._below(None, 0, order)
+        self._prepare(self.items, 1)
+
+    def rows(self, filters: Filters) -> list[Row]:
+        """Return all lines in order."""
+        rows: list[Row] = []
+        words = tuple(filters.text.casefold().split())
+        sought = _Criteria(words, filters.vendor, filters.wasted)
+        if self.is_ordered:
+            for item in self.items:
+                self._add(rows, Row(item, 0), sought, filters.hidden)
+        else:
+            self._add_below(rows, None, 0, sought, filters.hidden)
+        return rows
+
+    def toggle(self, item: Item, is_open: bool) -> None:
+        """Close an open item, and open a closed one."""
+        (self.opened.discard if is_open else self.opened.add)(item)
+        (self.closed.add if is_open else self.closed.discard)(item)
+
+    def toggle_all(self) -> None:
+        """Close everything; if all is closed, open everything."""
+        groups = {item for item in _flatten(self.items) if item.children}
+        if self.opened:
+            self.opened.clear()
+            self.closed = groups
+        else:
+            self.opened, self.closed = groups, set()
+
+    def _prepare(self, items: Sequence[Item], depth: int) -> None:
+        """Make the rows below items now, before a key needs them."""
+        for item in items:
+            if item.children:
+                self._below(item, depth, self.order)
+                self._prepare(item.children, depth + 1)
+
+    def _add(self, rows: list[Row], row: Row, sought: _Criteria, hidden: Collection[str]) -> bool:
+        """Add a row and the visible rows below it; return True if any is visible."""
+        item = row.item
+        if not item.children:
+            fitting = _filter_rows((row,), sought, hidden)
+            rows.extend(fitting)
+            return bool(fitting)
+        if hidden and _is_hidden(item, hidden):
+            return False
+        # A group that matches by itself shows all its children once opened.
+        left = _remaining_criteria(item, sought)
+        at = len(rows)
+        is_open = item not in self.closed if left else item in self.opened
+        rows.append(Row(item, row.depth, is_open))
+        if is_open or left:
+            holds = self._add_below(rows, item, row.depth + 1, left, hidden)
+            if left and not holds:
+                del rows[at:]
+                return False
+            if not is_open:
+                del rows[at + 1 :]
+        return True
+
+    def _add_below(
+        self,
+        rows: list[Row],
+        parent: Item | None,
+        depth: int,
+        sought: _Criteria,
+        hidden: Collection[str],
+    ) -> bool:
+        """Add the children of an item, or all items for None; return True if any is visible."""
+        below = self._below(parent, depth, self.order)
+        if parent in self._flat:
+            fitting = _filter_rows(below, sought, hidden)
+            rows.extend(fitting)
+            return bool(fitting)
+        added = [self._add(rows, row, sought, hidden) for row in below]
+        return any(added)
+
+    def _below(self, parent: Item | None, depth: int, order: Order) -> Sequence[Row]:
+        key = parent, order
+        if key not in self._rows:
+            if order == "size":
+                before = self._below(parent, depth, "name")
+                self._rows[key] = sorted(before, key=_size_key, reverse=True)
+            elif order == "wasted":
+                before = self._below(parent, depth, "size")
+                self._rows[key] = sorted(before, key=_wasted_key, reverse=True)
+            else:
+                items = sorted(self.items, key=name_key) if parent is None else parent.children
+                self._rows[key] = [Row(item, depth) for item in items]
+                if not any(item.children for item in items):
+                    self._flat.add(parent)
+        return self._rows[key]
+
+
+def _flatten(items: Sequence[Item]) -> list[Item]:
+    found = list(items)
+    for item in found:  # grows during the loop
+        found.extend(item.children)
+    return found
+
+
+def _is_hidden(item: Item, hidden: Collection[str]) -> bool:
+    if item.kind in ("deleted", "replaced"):
+        return any(item.kind == kind and name in hidden for name, kind in HIDDEN_BY.items())
+    return "added" in hidden and item.kind != "layer"
+
+
+def _remaining_criteria(item: Item, sought: _Criteria) -> _Criteria:
+    """Return the criteria left for children of a group: none if the group meets them itself."""
+    if not sought:
+        return sought
+    is_useless = 0 < item.size <= item.wasted
+    return _Criteria(
+        () if all(word in item.search for word in sought.words) else sought.words,
+        "" if item.vendors == (sought.vendor,) else sought.vendor,
+        sought.wasted and not is_useless,
+    )
+
+
+def _filter_rows(rows: Sequence[Row], sought: _Criteria, hidden: Collection[str]) -> Sequence[Row]:
+    """Return the rows, without children, that meet the criteria and are not hidden."""
+    for word in sought.words:
+        rows = [row for row in rows if word in row.item.search]
+    if sought.vendor:
+        rows = [row for row in rows if sought.vendor in row.item.vendors]
+    if sought.wasted:
+        rows = [row for row in rows if row.item.wasted]
+    if hidden:
+        rows = [row for row in rows if not _is_hidden(row.item, hidden)]
+    return rows
+
+
+# Both keep the order of equal rows, also in reverse; the row for the rest is always last.
+
+
+def _size_key(row: Row) -> int:
+    return row.item.size if row.item.kind != "rest" else -1
+
+
+def _wasted_key(row: Row) -> int:
+    return row.item.wasted if row.item.kind != "rest" else -1

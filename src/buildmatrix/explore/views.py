@@ -1,0 +1,437 @@
+"""The four views: by layer, by installer, by library, and by vendor, down to files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.base.text import printable, shown
+from buildmatrix.catalogue.leftovers import Leftover, SplitInventory
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import PACKAGE_ROLE
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.explore.model import FileFact, Item, ItemKind, ViewName, name_key
+from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.judge.evidence import HELD, is_foreign, total
+from buildmatrix.judge.model import Verdict, keep_worst
+from buildmatrix.reports.why.model import Graph
+
+#: Depth of the folder names of files that nothing installed.
+_DEPTH = 2
+_SITES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Owner of a file: a distribution, a system package, a leftover, or just its folder."""
+
+    kind: ItemKind
+    #: `name==version`, or a path.
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """All files with a row, and their holders."""
+
+    #: By path.
+    facts: Mapping[str, FileFact]
+    rows: Mapping[str, Item]
+    holders: Mapping[str, Holder]
+    evidence: Mapping[str, tuple[Evidence, ...]]
+    distributions: tuple[Distribution, ...]
+    #: By `name==version`.
+    verdicts: Mapping[str, Verdict]
+    leftovers: tuple[Leftover, ...]
+    #: Bytes of each holder's files, and vendors declared by `name==version`.
+    sizes: Mapping[Holder, int]
+    declared: Mapping[str, tuple[str, ...]]
+    #: Distributions (`name==version`) that entirely belong to another backend.
+    useless: frozenset[str]
+    #: Backends that are foreign here.
+    foreign: frozenset[str]
+
+
+def make_item(
+    kind: ItemKind,
+    name: str,
+    size: int,
+    *,
+    wasted: int = 0,
+    vendors: Iterable[str] = (),
+    note: str = "",
+    children: Iterable[Item] = (),
+    key: str = "",
+    search: str = "",
+) -> Item:
+    """Make a row with texts from untrusted sources, made safe to display.
+
+    `search` is the text for filters, if it is more than `name` and `note`.
+    """
+    name, note = printable(shown(name)), printable(shown(note))
+    search = (search or f"{name} {note}").casefold()
+    below = tuple(sorted(children, key=name_key))
+    return Item(kind, name, size, wasted, tuple(vendors), note, below, key, search)
+
+
+def collect_files(
+    parted: SplitInventory,
+    evidence: Sequence[Evidence],
+    verdicts: Sequence[Verdict],
+    backend: str | None,
+    catalogue: Catalogue,
+) -> Files:
+    """Return the files of an inventory, judged for `backend`; without one, nothing is wasted."""
+    inventory = parted.whole
+    facts = {fact.path: fact for fact in _list_facts(inventory)}
+    by_path: dict[str, list[Evidence]] = {}
+    for entry in evidence:
+        by_path.setdefault(entry.path, []).append(entry)
+    worst: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        keep_worst(worst, verdict.owner, verdict)
+    sizes = {f"{each.name}=={each.version}": each.size for each in parted.installed.distributions}
+    useless = frozenset(
+        owner
+        for owner, verdict in worst.items()
+        if verdict.foreign_bytes and verdict.foreign_bytes >= sizes.get(owner, 0)
+    )
+    holders = {path: _find_holder(fact, parted, inventory) for path, fact in facts.items()}
+    made = [
+        _make_row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
+        for path, fact in facts.items()
+    ]
+    # Sorted once for all views, where sorting sorted rows is cheap.
+    rows = {row.key: row for row in sorted(made, key=name_key)}
+    held: dict[Holder, int] = {}
+    for path, holder in holders.items():
+        held[holder] = held.get(holder, 0) + facts[path].size
+    declared: dict[str, tuple[str, ...]] = {}
+    for entry in evidence:
+        if entry.kind == "declared" and entry.distribution is not None:
+            vendors = declared.get(entry.distribution, ())
+            if entry.vendor not in vendors:
+                declared[entry.distribution] = (*vendors, entry.vendor)
+    foreign = frozenset(
+        entry.backend
+        for entry in evidence
+        if backend is not None and is_foreign(entry, backend, catalogue)
+    )
+    return Files(
+        facts,
+        rows,
+        holders,
+        {path: tuple(items) for path, items in by_path.items()},
+        parted.installed.distributions,
+        worst,
+        parted.leftovers,
+        held,
+        declared,
+        useless,
+        foreign,
+    )
+
+
+def _list_facts(inventory: Inventory) -> Iterator[FileFact]:
+    """Yield the files, unopened ones first: later facts replace those known by name alone."""
+    yield from (file for file in inventory.closed if not file.path.endswith(".py"))
+    opened = {binary.container for binary in inventory.binaries}
+    opened.update(artefact.container for artefact in inventory.artefacts)
+    # The bytes of an archive belong to the files in it, if some of these have rows.
+    yield from (file for file in inventory.containers if file.path not in opened)
+    yield from inventory.artefacts
+    yield from inventory.binaries
+
+
+def _find_holder(fact: FileFact, parted: SplitInventory, inventory: Inventory) -> Holder:
+    if fact.owner is not None:
+        return Holder("distribution", fact.owner)
+    for leftover in parted.leftovers:
+        if fact.path.startswith(f"{leftover.path}/"):
+            return Holder("leftover", leftover.path)
+    package = inventory.packaged.get(fact.path)
+    if package is not None:
+        return Holder("package", package)
+    return Holder("folder", "/".join(fact.path.split("/")[:-1][:_DEPTH]))
+
+
+def _make_row(
+    fact: FileFact,
+    holder: Holder,
+    evidence: Sequence[Evidence],
+    useless: frozenset[str],
+    backend: str | None,
+    catalogue: Catalogue,
+) -> Item:
+    held = [entry for entry in evidence if entry.kind in HELD]
+    wasted = 0
+    if holder.kind == "leftover" or (holder.kind == "distribution" and holder.key in useless):
+        wasted = fact.size if backend is not None else 0
+    elif backend is not None:
+        wasted = total(
+            entry
+            for entry in held
+            if entry.weight == "strong" and is_foreign(entry, backend, catalogue)
+        )
+    folder, _, name = fact.path.rpartition("/")
+    ordered = sorted(held, key=lambda entry: -entry.size)
+    vendors = dict.fromkeys(entry.vendor for entry in ordered)
+    return make_item(
+        "file",
+        name,
+        fact.size,
+        wasted=min(wasted, fact.size),
+        vendors=vendors,
+        note=shorten_folder(folder),
+        key=fact.path,
+        search=printable(fact.path),
+    )
+
+
+def shorten_folder(folder: str) -> str:
+    """Return `folder` without the part before and including site-packages."""
+    for site in _SITES:
+        before, found, behind = f"/{folder}/".rpartition(f"/{site}/")
+        if found and before:
+            return f"…/{behind.rstrip('/')}" if behind else f"…/{site}"
+    return folder
+
+
+# The four views: by layer, by installer, by library, and by vendor
+
+
+OTHER_FILES = "other files"
+
+
+def make_views(
+    parted: SplitInventory, files: Files, graph: Graph
+) -> Mapping[ViewName, tuple[Item, ...]]:
+    """Return every view of one inventory. A file is the same row in all views."""
+    inventory = parted.installed
+    return {
+        "layers": _make_layers(inventory, files, graph),
+        "distributions": _group_by_holder(files.rows, files, None, inventory),
+        "libraries": tuple(files.rows.values()),
+        "vendors": _make_vendors(files),
+    }
+
+
+def _group_by_holder(
+    paths: Iterable[str], files: Files, layer: int | None, inventory: Inventory
+) -> tuple[Item, ...]:
+    """Group `paths` by their holders; of one layer, or of all for None."""
+    groups: dict[Holder, list[Item]] = {}
+    for path in paths:
+        groups.setdefault(files.holders[path], []).append(files.rows[path])
+    items = []
+    origins = inventory.origins
+    for each in files.distributions:
+        holder = Holder("distribution", f"{each.name}=={each.version}")
+        is_here = layer is None or origins.get(each.path) == layer
+        if is_here or holder in groups:
+            # The files without a row came with the metadata.
+            rest = each.size - files.sizes.get(holder, 0) if is_here else 0
+            items.append(_make_distribution(holder, groups.pop(holder, []), rest, files))
+    for leftover in files.leftovers:
+        if layer is None or leftover.layer == layer:
+            children = groups.pop(Holder("leftover", leftover.path), [])
+            name = leftover.title or "package files"
+            items.append(
+                make_item(
+                    "leftover",
+                    name,
+                    leftover.size,
+                    wasted=leftover.size,
+                    vendors=_sort_vendors(children),
+                    note=leftover.path,
+                    children=_add_rest(children, leftover.size, wasted=True),
+                    key=leftover.path,
+                )
+            )
+    for holder, children in groups.items():
+        name = holder.key if holder.kind != "folder" else f"/{holder.key}"
+        note = {"package": "system package", "folder": "of no package"}.get(holder.kind, "")
+        items.append(_make_group(holder, name, note, children))
+    return tuple(items)
+
+
+def _make_distribution(holder: Holder, children: list[Item], rest: int, files: Files) -> Item:
+    name, _, version = holder.key.partition("==")
+    verdict = files.verdicts.get(holder.key)
+    size = sum(child.size for child in children) + max(rest, 0)
+    wasted = sum(child.wasted for child in children)
+    # A distribution of another backend is wasted as a whole, including Python files.
+    is_useless = bool(children or rest > 0) and holder.key in files.useless
+    return make_item(
+        "distribution",
+        f"{name} {version}",
+        size,
+        wasted=size if is_useless else min(wasted, size),
+        vendors=_sort_vendors(children) or files.declared.get(holder.key, ()),
+        note=verdict.verdict if verdict is not None else "",
+        children=_add_rest(children, size, wasted=is_useless),
+        key=holder.key,
+    )
+
+
+def _make_group(holder: Holder, name: str, note: str, children: list[Item]) -> Item:
+    return make_item(
+        holder.kind,
+        name,
+        sum(child.size for child in children),
+        wasted=sum(child.wasted for child in children),
+        vendors=_sort_vendors(children),
+        note=note,
+        children=children,
+        key=holder.key,
+    )
+
+
+def _add_rest(children: list[Item], size: int, *, wasted: bool = False) -> list[Item]:
+    """Return `children`, with a row for the bytes of none of them."""
+    rest = size - sum(child.size for child in children)
+    if rest <= 0:
+        return children
+    return [*children, make_item("rest", OTHER_FILES, rest, wasted=rest if wasted else 0)]
+
+
+def _sort_vendors(items: Iterable[Item]) -> tuple[str, ...]:
+    sizes: dict[str, int] = {}
+    for each in items:
+        for vendor in each.vendors:
+            sizes[vendor] = sizes.get(vendor, 0) + each.size
+    return tuple(sorted(sizes, key=lambda vendor: (-sizes[vendor], vendor)))
+
+
+# Layers
+
+
+def _make_layers(inventory: Inventory, files: Files, graph: Graph) -> tuple[Item, ...]:
+    paths: list[list[str]] = [[] for _ in inventory.layers]
+    for path in files.rows:
+        index = inventory.origins.get(path)
+        if index is not None and 0 <= index < len(paths):
+            paths[index].append(path)
+    items = []
+    for number, layer in enumerate(inventory.layers):
+        children = [*_group_by_holder(paths[number], files, number, inventory)]
+        hidden = _make_hidden(inventory, number, layer.hidden)
+        seen = sum(child.size for child in children)
+        whole = max(layer.size, seen + layer.hidden)
+        place = graph.places[number] if number < len(graph.places) else ""
+        text = (
+            " ".join(layer.instruction.split()) or "an instruction that the image does not record"
+        )
+        items.append(
+            make_item(
+                "layer",
+                f"{number + 1} {text}",
+                whole,
+                wasted=layer.hidden + sum(child.wasted for child in children),
+                vendors=_sort_vendors(children),
+                note=place,
+                children=_add_rest([*children, *hidden], whole),
+                key=str(number),
+            )
+        )
+    return tuple(items)
+
+
+def _make_hidden(inventory: Inventory, number: int, size: int) -> list[Item]:
+    """Return the files of a layer that later layers hide; small groups are added up."""
+    items = [
+        make_item(
+            "replaced" if each.replaced else "deleted",
+            shorten_folder(each.path) or "/",
+            each.size,
+            wasted=each.size,
+            note=f"{'replaced' if each.replaced else 'deleted'} by layer {each.by + 1}",
+            key=str(at),
+            search=f"{printable(each.path)} {' '.join(map(printable, each.names))}",
+        )
+        for at, each in enumerate(inventory.buried)
+        if each.layer == number
+    ]
+    rest = size - sum(each.size for each in items)
+    if rest > 0:
+        note = "deleted or replaced by later layers"
+        items.append(make_item("deleted", OTHER_FILES, rest, wasted=rest, note=note))
+    return items
+
+
+# Vendors
+
+
+def _make_vendors(files: Files) -> tuple[Item, ...]:
+    """Return the vendors' files, and their device code inside other files."""
+    order = {kind: number for number, kind in enumerate(HELD)}
+    groups: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
+    homes: dict[tuple[str, str], str] = {}
+    held = sorted(
+        (
+            entry
+            for path in files.rows
+            for entry in files.evidence.get(path, ())
+            if entry.kind in order and entry.role != PACKAGE_ROLE
+        ),
+        key=lambda entry: order[entry.kind],
+    )
+    for entry in held:
+        # A file that belongs to the vendor as a whole counts as that, not for its device code.
+        role = homes.setdefault((entry.backend, entry.path), entry.role)
+        sizes = groups.setdefault((entry.vendor, entry.backend), {}).setdefault(role, {})
+        sizes.setdefault(entry.path, entry.size)
+    items = []
+    for (vendor, backend), roles in groups.items():
+        is_foreign = backend in files.foreign
+        children = [
+            _make_role(vendor, backend, role, sizes, files, is_foreign=is_foreign)
+            for role, sizes in roles.items()
+        ]
+        size = sum(child.size for child in children)
+        items.append(
+            make_item(
+                "vendor",
+                f"{vendor} {backend}" if vendor != backend else vendor,
+                size,
+                wasted=size if is_foreign else 0,
+                vendors=(vendor,),
+                children=children,
+                key=backend,
+            )
+        )
+    return tuple(sorted(items, key=lambda each: (-each.size, each.name)))
+
+
+def _make_role(
+    vendor: str,
+    backend: str,
+    role: str,
+    sizes: Mapping[str, int],
+    files: Files,
+    *,
+    is_foreign: bool,
+) -> Item:
+    children = [
+        make_item(
+            "file",
+            files.rows[path].name,
+            size,
+            wasted=size if is_foreign else 0,
+            vendors=(vendor,),
+            note=files.rows[path].note,
+            key=path,
+            search=files.rows[path].search,
+        )
+        for path, size in sizes.items()
+    ]
+    size = sum(child.size for child in children)
+    return make_item(
+        "role",
+        role,
+        size,
+        wasted=size if is_foreign else 0,
+        vendors=(vendor,),
+        children=children,
+        key=backend,
+    )

@@ -1,0 +1,1 @@
+"""Facts of files: trees, binaries, device code, Python imports, and the model of the loader."""

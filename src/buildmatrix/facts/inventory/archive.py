@@ -1,0 +1,73 @@
+"""The scanner as one file for any Python, so that a scan can run where the layers are.
+
+`python3 scan.pyz ROOT OUTPUT.json` needs only Python 3.10 or later; the exit codes are those of
+`facts.inventory.collect`.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+#: Packages in the archive. They import only the standard library (import-linter checks this).
+PACKAGES = (
+    "facts/trees",
+    "facts/elf",
+    "facts/device_code",
+    "facts/binaries",
+    "facts/python_imports",
+    "facts/inventory",
+)
+#: First version with slotted dataclasses and `match`.
+OLDEST_PYTHON = (3, 10)
+
+# The only module that an older Python must compile. Exit code 5: a component is too old.
+_MAIN = f"""\
+import sys
+
+if sys.version_info < {OLDEST_PYTHON}:
+    needed = "{OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]}"
+    sys.stderr.write("scan.pyz needs Python %s or later; this is %s\\n" % (needed, sys.version))
+    sys.exit(5)
+
+from buildmatrix.facts.inventory.collect import run_scanner
+
+sys.exit(run_scanner(sys.argv[1:]))
+"""
+_PACKAGE = '"""The scan core of buildmatrix."""\n'
+
+
+def build_scanner_archive() -> bytes:
+    """Return the bytes of `scan.pyz`, identical on every machine and at any time."""
+    root = resources.files("buildmatrix")
+    sources = {
+        "__main__.py": _MAIN.encode(),
+        "buildmatrix/__init__.py": _PACKAGE.encode(),
+        "buildmatrix/facts/__init__.py": _PACKAGE.encode(),
+    }
+    for package in PACKAGES:
+        for path, data in _read_modules(root / package, f"buildmatrix/{package}"):
+            sources[path] = data
+    buffer = io.BytesIO()
+    # Stored: the output of deflate depends on the version of zlib.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(sources):
+            archive.writestr(_make_member(path), sources[path])
+    return buffer.getvalue()
+
+
+def _read_modules(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    return [
+        (f"{prefix}/{entry.name}", entry.read_bytes())
+        for entry in folder.iterdir()
+        if entry.name.endswith(".py")
+    ]
+
+
+def _make_member(path: str) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
+    member.create_system = 3  # Unix, also when made elsewhere
+    member.external_attr = 0o644 << 16
+    return member

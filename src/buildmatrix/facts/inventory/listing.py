@@ -1,0 +1,230 @@
+"""A tree walked once, for lookups by name and through links."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.facts.trees.base import File, Symlink, Tree, defect, reason
+
+# Spelling of names in an inventory
+
+
+def readable(name: str) -> str:
+    r"""Return `name` as valid Unicode: bytes of a file name that are not UTF-8 become `\xNN`."""
+    if name.isascii():
+        return name
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def distribution_name(name: str) -> str:
+    """Return the normalized name of a distribution (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# Lookup of paths as a process with the tree as its root would: links stay inside
+
+
+#: Links followed per lookup, as in the kernel (path_resolution(7)).
+MOST_LINKS = 40
+#: Folders with a remembered real path; hostile files can ask for any number.
+MOST_REMEMBERED = 100_000
+
+
+class LinkedPaths:
+    """The symbolic links of a tree over its files.
+
+    Folders need not be known: a component that is not a link counts as a folder, and `files`
+    decides in the end if the result exists.
+    """
+
+    def __init__(self, files: Container[str], links: Mapping[str, str]) -> None:
+        self._files = files
+        self._links = links
+        self._folders: dict[str, str | None] = {}
+
+    def file(self, path: str) -> str | None:
+        """Return the file that `path` leads to, or None. Absolute paths start at the root."""
+        folder, _, name = path.rpartition("/")
+        resolved = self.folder(folder)
+        if resolved is None:
+            return None
+        inside = f"{resolved}/{name}" if resolved else name
+        if inside in self._links:
+            followed = self._follow(inside)
+            return followed if followed is not None and followed in self._files else None
+        return inside if inside in self._files else None
+
+    def folder(self, path: str) -> str | None:
+        """Resolve `path` without links, `.` and `..`; the root is empty; None for a loop."""
+        if path in self._folders:
+            return self._folders[path]
+        resolved = self._follow(path)
+        if len(self._folders) < MOST_REMEMBERED:
+            self._folders[path] = resolved
+        return resolved
+
+    def _follow(self, path: str) -> str | None:
+        components: list[str] = []
+        ahead = path.split("/")[::-1]
+        passed = 0
+        while ahead:
+            name = ahead.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                # The parent of the root is the root.
+                del components[-1:]
+                continue
+            components.append(name)
+            target = self._links.get("/".join(components))
+            if target is None:
+                continue
+            passed += 1
+            if passed > MOST_LINKS:
+                return None
+            if target.startswith("/"):
+                components.clear()
+            else:
+                components.pop()
+            ahead.extend(target.split("/")[::-1])
+        return "/".join(components)
+
+
+# A tree walked once, for lookups by the readers of an inventory
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class RecordedLookups:
+    """Lookups of readers in a tree, beside file contents; see `images.layers.adding`."""
+
+    #: Every file and link, including unreadable ones.
+    names: set[str] = field(default_factory=set)
+    #: Files and folders that were looked up and do not exist.
+    absent: set[str] = field(default_factory=set)
+    #: Folders whose names were listed; folders with all files below them listed.
+    listed: set[str] = field(default_factory=set)
+    below: set[str] = field(default_factory=set)
+
+
+class _WatchedFiles(dict[str, File]):
+    """Files, with a record of lookups that found nothing."""
+
+    def __init__(self, files: Mapping[str, File], absent: set[str]) -> None:
+        super().__init__(files)
+        self._absent = absent
+
+    def __contains__(self, path: object) -> bool:
+        is_there = super().__contains__(path)
+        if not is_there and isinstance(path, str):
+            self._absent.add(path)
+        return is_there
+
+
+class Listing:
+    """Files and links of `tree` by readable path, and all paths that could not be read so far.
+
+    Lookups are recorded in `asked`. Raises OSError if the root itself cannot be listed.
+    """
+
+    def __init__(self, tree: Tree, asked: RecordedLookups | None = None) -> None:
+        self.tree = tree
+        self._asked = asked
+        self.files: dict[str, File] = {}
+        #: Symbolic links to their targets.
+        self.links: dict[str, str] = {}
+        self.unread: list[Unread] = []
+        self.bytes_read = 0
+        for entry in tree.walk():
+            path = readable(entry.path)
+            if asked is not None:
+                asked.names.add(path)
+            if path in self.files or path in self.links:
+                self.note(path, "another name of the tree reads the same; this one was left out")
+            elif isinstance(entry, File):
+                self.files[path] = entry
+            elif isinstance(entry, Symlink):
+                self.links[path] = readable(entry.target)
+            else:
+                self.note(path, entry.why)
+        if asked is not None:
+            self.files = _WatchedFiles(self.files, asked.absent)
+        self.paths = LinkedPaths(self.files, self.links)
+
+    @cached_property
+    def _names(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for path in sorted((*self.files, *self.links)):
+            folder, _, name = path.rpartition("/")
+            names.setdefault(folder, []).append(name)
+        return names
+
+    def names_in(self, folder: str) -> list[str]:
+        """Return the names in `folder`, through links, sorted."""
+        resolved = self.paths.folder(folder)
+        if self._asked is not None and resolved is not None:
+            self._asked.listed.add(resolved)
+        return [] if resolved is None else self._names.get(resolved, [])
+
+    @cached_property
+    def _folders(self) -> set[str]:
+        folders: set[str] = set()
+        for path in (*self.files, *self.links):
+            folder = path.rpartition("/")[0]
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
+        return folders
+
+    def has_folder(self, path: str) -> bool:
+        """True if a file or a link is below `path`, as spelled."""
+        is_there = path in self._folders
+        if self._asked is not None and not is_there:
+            self._asked.absent.add(path)
+        return is_there
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.files)
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files below `folder`, sorted."""
+        if self._asked is not None:
+            self._asked.below.add(folder)
+        # "0" is what follows "/".
+        first, end = (bisect_left(self._sorted, f"{folder}{last}") for last in "/0")
+        return self._sorted[first:end]
+
+    def note(self, path: str, why: str) -> None:
+        """Record that `path` could not be read, and why."""
+        self.unread.append(Unread(path, why))
+
+    def attempt(self, path: str, work: Callable[[], Result], otherwise: Result) -> Result:
+        """Return the result of `work` on `path`; on failure, note it and return `otherwise`.
+
+        The rest of the tree is read whatever exceptions hostile bytes cause.
+        """
+        try:
+            return work()
+        except Exception as error:
+            self.note(path, defect(error))
+            return otherwise
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """Read a whole file of at most `limit` bytes; None, with a note, if that fails."""
+        try:
+            data = self.tree.read_bytes(self.files[path].path, limit)
+        except OSError as error:
+            self.note(path, reason(error))
+            return None
+        self.bytes_read += len(data)
+        return data

@@ -1,0 +1,333 @@
+"""Library loads in Python files, and the reach of imports."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from buildmatrix.facts.inventory.distributions import Ownership
+from buildmatrix.facts.inventory.listing import Listing
+from buildmatrix.facts.inventory.model import Distribution, PythonLoad, Unparsed, Unread
+from buildmatrix.facts.inventory.python_memory import (
+    PythonAnswer,
+    PythonFacts,
+    PythonMemory,
+    make_answer_key,
+)
+from buildmatrix.facts.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
+from buildmatrix.facts.inventory.workers import spread
+from buildmatrix.facts.python_imports import Reach
+from buildmatrix.facts.python_imports import program as python_program
+from buildmatrix.facts.python_imports.module import (
+    LoadingCode,
+    Module,
+    defines_operators,
+    find_loading_code,
+    library_argument,
+    load_names,
+    loading_call_name,
+    needs_library_name,
+)
+from buildmatrix.facts.python_imports.program import Program
+from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline
+from buildmatrix.facts.python_imports.syntax import (
+    Function,
+    children,
+    evaluate_condition,
+    evaluated_at_definition,
+)
+from buildmatrix.facts.python_imports.values import UNKNOWN, Scope, make_scope
+from buildmatrix.facts.python_imports.walk import Walk
+from buildmatrix.facts.trees.base import File, Tree, defect, reason
+
+#: Names of the folders that Python imports from, on every system.
+_SITES = ("site-packages/", "dist-packages/")
+
+
+def read_python(
+    listing: Listing,
+    ownership: Ownership,
+    distributions: Sequence[Distribution],
+    binaries: Sequence[str],
+    outlines: Mapping[str, Outline],
+    memory: PythonMemory | None = None,
+) -> PythonFacts:
+    """Return the facts of all Python files with an outline; failures are noted in `listing`.
+
+    Facts of distributions in `memory` are not computed again.
+    """
+    sites = {item.owner: item.site for item in distributions}
+    groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
+    for path in chain(outlines, binaries):
+        owner = ownership.owners.get(path)
+        group = (owner, sites[owner]) if owner in sites else _guess_owner(path)
+        if group is not None:
+            sources, libraries = groups.setdefault(group, ({}, []))
+            if path in outlines:
+                sources[path] = outlines[path]
+            else:
+                libraries.append(path)
+    work: list[_DistributionWork] = []
+    for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda entry: entry[0]):
+        if libraries or any(outline.loads for outline in sources.values()):
+            size = sum(listing.files[path].size for path in sources)
+            # A module whose tree was dropped in between is parsed, and counted, again.
+            budget = min(2 * size, python_program.MOST_SOURCE)
+            work.append(_DistributionWork(name, site, sources, libraries, budget))
+    remaining = python_program.MOST_SOURCE_IN_ALL
+    for entry in sorted(work, key=lambda entry: entry.budget):
+        entry.budget = min(entry.budget, remaining)
+        remaining -= entry.budget
+
+    recalled: list[PythonFacts] = []
+    if memory is not None:
+        for entry in work:
+            entry.key = _make_key(listing.files, entry, memory)
+            answer = memory.recall_python(entry.key) if entry.key is not None else None
+            if answer is not None:
+                recalled.append(answer.facts)
+                entry.is_known = True
+        work = [entry for entry in work if not entry.is_known]
+
+    rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
+
+    def outside() -> _WorkResult:
+        before = listing.bytes_read
+        imports = find_outside_imports(
+            listing, ownership, distributions, binaries, outlines, memory
+        )
+        # This may run in a copy of the process: the caller adds the bytes read.
+        bytes_read, listing.bytes_read = listing.bytes_read - before, before
+        return _WorkResult(imports.facts, bytes_read=bytes_read, answers=imports.answers)
+
+    # Parsing costs about twenty times as much as reading. A single distribution gets no second
+    # process: both would copy all facts of the tree, to save a fifth of the time.
+    weight = 20 if len(work) > 1 else 1
+
+    def attempt(index: int) -> _WorkResult:
+        place = work[index].site + work[index].name if index < len(work) else "Python files"
+        try:
+            return (
+                _analyze(listing.tree, listing.files, work[index])
+                if index < len(work)
+                else outside()
+            )
+        # A defect in the files of one distribution must not affect the others.
+        except Exception as error:
+            return _WorkResult(PythonFacts(), [Unread(place, defect(error))])
+
+    results = spread(
+        attempt,
+        [weight * size for size in (*(entry.budget for entry in work), rest)],
+    )
+    for result in results:
+        listing.unread.extend(result.unread)
+        listing.bytes_read += result.bytes_read
+        if memory is not None:
+            for key, answer in result.answers.items():
+                memory.keep_python(key, answer)
+    facts = [*recalled, *(result.facts for result in results)]
+    return PythonFacts(
+        tuple(
+            sorted(
+                (load for python_facts in facts for load in python_facts.loads),
+                key=lambda load: (load.path, load.line, load.call),
+            )
+        ),
+        tuple(
+            sorted(
+                (unparsed for python_facts in facts for unparsed in python_facts.unparsed),
+                key=lambda unparsed: unparsed.path,
+            )
+        ),
+        tuple(chain.from_iterable(python_facts.imports for python_facts in facts)),
+        {path: reached for python_facts in facts for path, reached in python_facts.reach.items()},
+    )
+
+
+@dataclass(slots=True)
+class _DistributionWork:
+    """One distribution to analyze."""
+
+    #: `name==version`, or the top-level name of files without a distribution.
+    name: str
+    site: str
+    sources: Mapping[str, Outline]
+    libraries: Sequence[str]
+    budget: int
+    #: Key of everything that its facts depend on, if a memory can name all of it.
+    key: str | None = None
+    is_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkResult:
+    """Result of one piece of work, possibly from a copy of the process."""
+
+    facts: PythonFacts
+    unread: Sequence[Unread] = ()
+    bytes_read: int = 0
+    #: Answers for the memory to keep.
+    answers: Mapping[str, PythonAnswer] = field(default_factory=dict)
+
+
+def _make_key(
+    files: Mapping[str, File], work: _DistributionWork, memory: PythonMemory
+) -> str | None:
+    """Return the key of everything that `_analyze` of a distribution depends on."""
+    facts = (work.name, work.site, work.budget, *sorted(work.libraries))
+    return make_answer_key(memory, "loads", facts, (files[path] for path in sorted(work.sources)))
+
+
+def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _WorkResult:
+    """Analyze one distribution."""
+    unread: list[Unread] = []
+    bytes_read = 0
+
+    def read(path: str) -> bytes | None:
+        nonlocal bytes_read
+        if files[path].size > LARGEST_SEARCHED:
+            program.unparsed[path] = (
+                f"larger than {LARGEST_SEARCHED} bytes: only its beginning was searched"
+            )
+            return None
+        try:
+            data = tree.read_bytes(files[path].path, LARGEST_SEARCHED)
+        except OSError as error:
+            unread.append(Unread(path, reason(error)))
+            return None
+        bytes_read += len(data)
+        return data
+
+    program = Program(work.site, work.sources, work.libraries, read, work.budget)
+    python_loads, walk = _find_loads(program)
+    owner = work.name if "==" in work.name else None
+    unparsed: list[Unparsed] = []
+    for path, why in {**program.partial, **program.unparsed}.items():
+        reach = walk.unread.get(path, "lazy")
+        if reach == "import":
+            unread.append(Unread(path, why))
+        unparsed.append(Unparsed(path, why, owner, reach))
+    if program.incomplete:
+        place = work.site + work.name
+        why = "too much source: not all of its imports were followed"
+        unparsed.append(Unparsed(place, why, owner, "unknown"))
+    loads = tuple(_add_reach(program, walk, load, owner) for load in python_loads)
+    program.drop_trees()
+    facts = PythonFacts(loads, tuple(unparsed), reach=walk.binaries)
+    # An unreadable file may be readable next time.
+    answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
+    return _WorkResult(facts, unread, bytes_read, answers)
+
+
+def _guess_owner(path: str) -> tuple[str, str] | None:
+    """Return top-level name and folder of a file in a site-packages that no RECORD lists."""
+    for site in _SITES:
+        at = path.rfind(site)
+        if at >= 0:
+            start = at + len(site)
+            return path[start:].partition("/")[0].partition(".")[0], path[:start]
+    return None
+
+
+def _find_loads(program: Program) -> tuple[list[PythonLoad], Walk]:
+    """Return every loading call of the program, and a walk over its imports."""
+    loads: list[PythonLoad] = []
+    module_loads: dict[str, LoadingCode] = {}
+    for path, outline in sorted(program.outlines.items()):
+        module = program.module(program.names[path]) if outline.loads else None
+        if module is None:
+            continue
+        try:
+            loads.extend(_LoadFinder(program, module).all())
+            module_loads[module.name] = find_loading_code(module)
+        except RecursionError:
+            program.unparsed[path] = "nested too deep to be followed"
+        except Exception as error:
+            program.unparsed[path] = defect(error)
+        del module  # Frees its tree before the next one is parsed.
+    walk = Walk(program, module_loads)
+    walk.run()
+    return loads, walk
+
+
+def _add_reach(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
+    """Add the results of the walk to `load`."""
+    reach, names = walk.loads.get(
+        (load.path, load.line, load.call == "find_library"), (_default_reach(program), frozenset())
+    )
+    return replace(load, names=tuple(sorted(names)) or load.names, reach=reach, owner=owner)
+
+
+def _default_reach(program: Program) -> Reach:
+    return "unknown" if program.incomplete else "lazy"
+
+
+class _LoadFinder:
+    """Finds all calls of one module that load a library."""
+
+    def __init__(self, program: Program, module: Module) -> None:
+        self._program = program
+        self._module = module
+
+    def all(self) -> Iterator[PythonLoad]:
+        """Yield the calls in the order of the syntax tree."""
+        yield from self._block(self._module.tree.body, self._module.scope)
+
+    def _block(self, body: Iterable[ast.AST], scope: Scope) -> Iterator[PythonLoad]:
+        for node in body:
+            yield from self._node(node, scope)
+
+    def _node(self, node: ast.AST, scope: Scope) -> Iterator[PythonLoad]:
+        if isinstance(node, ast.stmt) and not self._holds_words(node):
+            return
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from self._block(evaluated_at_definition(node), scope)
+                yield from self._block(node.body, self._inside(node, scope))
+                return
+            case ast.Lambda():
+                yield from self._block(evaluated_at_definition(node), scope)
+                yield from self._node(node.body, scope)
+                return
+            case ast.If() if evaluate_condition(node.test) is not None:
+                yield from self._block(
+                    node.body if evaluate_condition(node.test) else node.orelse, scope
+                )
+                return
+            case ast.Call():
+                load = self._load(node, scope)
+                if load is not None:
+                    yield load
+        yield from self._block(children(node), scope)
+
+    def _holds_words(self, node: ast.stmt) -> bool:
+        """True if a word of a loading call is in a statement: most have none."""
+        lines = self._module.loading_lines
+        first = node.lineno
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            first = min([first, *(child.lineno for child in node.decorator_list)])
+        at = bisect_left(lines, first)
+        return at < len(lines) and lines[at] <= (node.end_lineno or first)
+
+    def _inside(self, function: Function, outer: Scope) -> Scope:
+        scope = make_scope(function.body, outer)
+        parameters = function.args
+        scope.bound = {
+            node.arg: UNKNOWN
+            for node in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+        }
+        return scope
+
+    def _load(self, node: ast.Call, scope: Scope) -> PythonLoad | None:
+        call = loading_call_name(node)
+        if call is None or self._program.find_function(self._module, node.func) is not None:
+            return None
+        evaluator = self._program.make_evaluator(self._module, scope)
+        names = load_names(call, evaluator.value(library_argument(node)))
+        if needs_library_name(call) and (not names or defines_operators(self._module)):
+            return None
+        return PythonLoad(self._module.path, node.lineno, call, names)

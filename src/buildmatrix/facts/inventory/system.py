@@ -1,0 +1,306 @@
+"""Packages, file owners, library folders and loader configuration of a root file system."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from struct import Struct
+
+from buildmatrix.facts.inventory.listing import Listing, readable
+from buildmatrix.facts.inventory.model import CachedLibrary, SystemPackage
+
+# Reader for /etc/ld.so.cache, ld.so's index of the folders in ld.so.conf.
+#
+# Format: `struct cache_file_new` of glibc's sysdeps/generic/dl-cache.h, "glibc-ld.so.cache1.1",
+# which may follow the old format in the same file, in either byte order.
+
+
+#: File size limit; a full desktop's has 300 KB.
+LARGEST_CACHE = 16 << 20
+MOST_ENTRIES = 100_000
+LONGEST_STRING = 4096
+
+_MAGIC = b"glibc-ld.so.cache1.1"
+#: nlibs, len_strings, flags, padding, extension_offset, unused.
+_HEADER = "IIB3xI12x"
+#: flags, key, value, osversion, hwcap.
+_ENTRY = "iIIIQ"
+#: magic and count; then tag, flags, offset and size of each section.
+_EXTENSION = "II"
+_SECTION = "IIII"
+_EXTENSION_MAGIC = 0xEAA42174
+_TAG_HWCAPS = 1
+#: Flag: the low word of hwcap is an index into the names of glibc-hwcaps folders.
+_IS_HWCAPS = 1 << 62
+_BIG_ENDIAN = 3
+
+
+def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
+    """Return the entries in file order. Raises ValueError, one sentence, for broken bytes."""
+    start = data.find(_MAGIC)
+    if start < 0:
+        raise ValueError("no ld.so.cache of the format 1.1")
+    data = data[start:]
+    order = "<"
+    header = Struct(order + _HEADER)
+    if len(data) < len(_MAGIC) + header.size:
+        raise ValueError("ld.so.cache ends inside its header")
+    if data[len(_MAGIC) + 8] & 3 == _BIG_ENDIAN:
+        order = ">"
+        header = Struct(order + _HEADER)
+    count, _, _, extension = header.unpack_from(data, len(_MAGIC))
+    entry = Struct(order + _ENTRY)
+    first = len(_MAGIC) + header.size
+    if count > MOST_ENTRIES or first + count * entry.size > len(data):
+        raise ValueError(f"ld.so.cache says that it has {count} entries, which it has not")
+    levels = _read_hwcaps(data, order, extension)
+    cached_libraries: list[CachedLibrary] = []
+    for flags, key, value, _, hwcap in entry.iter_unpack(data[first : first + count * entry.size]):
+        level: str | None = None
+        if hwcap & _IS_HWCAPS:
+            index = hwcap & 0xFFFFFFFF
+            level = levels[index] if index < len(levels) else "unknown"
+        elif hwcap:
+            level = "unknown"
+        cached_libraries.append(
+            CachedLibrary(_read_string(data, key), _read_string(data, value), flags, level)
+        )
+    return tuple(cached_libraries)
+
+
+def _read_hwcaps(data: bytes, order: str, offset: int) -> list[str]:
+    """Return the names of the glibc-hwcaps folders."""
+    extension, section = Struct(order + _EXTENSION), Struct(order + _SECTION)
+    if not offset or offset + extension.size > len(data):
+        return []
+    magic, count = extension.unpack_from(data, offset)
+    if magic != _EXTENSION_MAGIC:
+        return []
+    for number in range(min(count, 64)):
+        at = offset + extension.size + number * section.size
+        if at + section.size > len(data):
+            break
+        tag, _, start, size = section.unpack_from(data, at)
+        if tag == _TAG_HWCAPS and start + size <= len(data):
+            names = Struct(order + "I").iter_unpack(data[start : start + size // 4 * 4][:1024])
+            return [_read_string(data, name) for (name,) in names]
+    return []
+
+
+def _read_string(data: bytes, offset: int) -> str:
+    end = data.find(b"\0", offset, offset + LONGEST_STRING)
+    if end < 0:
+        raise ValueError("ld.so.cache names a string that lies outside of it")
+    return data[offset:end].decode("utf-8", "backslashreplace")
+
+
+# Packages, library folders and loader configuration of a root file system
+
+
+#: Size limit of a package manager's list; a full desktop has about 10 MB.
+LARGEST_STATUS = 64 << 20
+LARGEST_CONFIGURATION = 1 << 20
+#: Limit of includes in ld.so.conf and its includes together.
+MOST_INCLUDES = 200
+
+DPKG_STATUS = "var/lib/dpkg/status"
+#: Images without dpkg (distroless) have one file per package here.
+DPKG_FOLDER = "var/lib/dpkg/status.d/"
+#: Location up to Alpine 3.22, and the later one.
+APK_INSTALLED = ("lib/apk/db/installed", "usr/lib/apk/db/installed")
+LD_SO_CONF = "etc/ld.so.conf"
+LD_SO_CACHE = "etc/ld.so.cache"
+LD_SO_PRELOAD = "etc/ld.so.preload"
+
+
+def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
+    """Read the packages of dpkg (deb-control(5)) and apk (installed database v2), sorted."""
+    packages = set[SystemPackage]()
+    for path in sorted(listing.files):
+        if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
+            keys = ("Package", "Version")
+        elif path in APK_INSTALLED:
+            keys = ("P", "V")
+        else:
+            continue
+        data = listing.read(path, LARGEST_STATUS)
+        if data is not None:
+            packages.update(_parse_packages(data.decode("utf-8", "backslashreplace"), *keys))
+    return tuple(sorted(packages, key=lambda package: (package.name, package.version)))
+
+
+def _parse_packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)
+        }
+        name, version = fields.get(name_key), fields.get(version_key)
+        # A removed package keeps its stanza as long as its configuration files stay.
+        is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
+        if name and version and not is_removed:
+            yield SystemPackage(name, version)
+
+
+def read_library_folders(listing: Listing) -> tuple[str, ...]:
+    """Return the folders in ld.so.conf and its includes, in order (ldconfig(8)).
+
+    They stand in for ld.so.cache, which ldconfig builds from them.
+    """
+    reader = _LoaderConfiguration(listing)
+    reader.read(LD_SO_CONF)
+    return tuple(reader.folders)
+
+
+def read_loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
+    """Read the entries of ld.so.cache; None if missing or unreadable."""
+    path = listing.paths.file(LD_SO_CACHE)
+    data = None if path is None else listing.read(path, LARGEST_CACHE)
+    if path is None or data is None:
+        return None
+    try:
+        return read_cache(data)
+    except ValueError as error:
+        listing.note(path, f"{error}; the folders of ld.so.conf were taken instead")
+        return None
+
+
+def read_preload(listing: Listing) -> tuple[str, ...]:
+    """Read the names in ld.so.preload (ld.so(8)), separated by white space or colons."""
+    path = listing.paths.file(LD_SO_PRELOAD)
+    data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+    lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
+    return tuple(
+        name for line in lines for name in re.split(r"[\s:]+", line.partition("#")[0]) if name
+    )
+
+
+def read_musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
+    """Map architectures to the folders that musl's loader searches instead of its defaults."""
+    folders: dict[str, tuple[str, ...]] = {}
+    for name in listing.names_in("etc"):
+        if name.startswith("ld-musl-") and name.endswith(".path"):
+            path = listing.paths.file(f"etc/{name}")
+            data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+            if data is not None:
+                text = data.decode("utf-8", "backslashreplace")
+                architecture = name[len("ld-musl-") : -len(".path")]
+                folders[architecture] = tuple(filter(None, re.split(r"[\n:]", text)))
+    return folders
+
+
+class _LoaderConfiguration:
+    """The folders of ld.so.conf, in the order of their first mention."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.folders: dict[str, None] = {}
+        self._listing = listing
+        self._visited: set[str] = set()
+        self._includes = 0
+
+    def read(self, name: str) -> None:
+        path = self._listing.paths.file(name)
+        if path is None or path in self._visited:
+            return
+        self._visited.add(path)
+        data = self._listing.read(path, LARGEST_CONFIGURATION)
+        if data is None:
+            return
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            words = line.partition("#")[0].split()
+            if not words or words[0] == "hwcap":
+                continue
+            if words[0] == "include":
+                for pattern in words[1:]:
+                    self._include(posixpath.join(posixpath.dirname(name), pattern), path)
+                continue
+            for folder in re.split(r"[\s,:]+", " ".join(words)):
+                # `folder=libc6` names an ABI, which only ancient systems used.
+                folder = folder.partition("=")[0]
+                if folder.startswith("/"):
+                    self.folders[posixpath.normpath(folder).lstrip("/")] = None
+
+    def _include(self, pattern: str, by: str) -> None:
+        self._includes += 1
+        if self._includes > MOST_INCLUDES:
+            if self._includes == MOST_INCLUDES + 1:
+                self._listing.note(by, f"more than {MOST_INCLUDES} includes; the rest was left out")
+            return
+        # `*` and `?` are supported in the last component only; no system uses them elsewhere.
+        folder, _, last = pattern.rpartition("/")
+        for name in self._listing.names_in(folder):
+            if fnmatchcase(name, last):
+                self.read(f"{folder}/{name}")
+
+
+# Owners of files among operating system packages: dpkg's lists and apk's database.
+#
+# Python metadata does not cover most files in an image: the C library, a driver, software of the
+# base image. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
+
+
+#: Lists of installed files, one per package.
+DPKG_LISTS = "var/lib/dpkg/info"
+#: Size limit of one package's list; linux-headers have about 2 MB.
+LARGEST_LIST = 16 << 20
+#: Package lists read; a full desktop has 4,000.
+MOST_LISTS = 20_000
+
+
+def find_packages(
+    listing: Listing, packages: Collection[SystemPackage], paths: Collection[str]
+) -> dict[str, str]:
+    """Map each of `paths` to `name version` of the package that lists it, if any.
+
+    Folders count too. Sorted by path; the first of several packages wins.
+    """
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    versions = {system_package.name: system_package.version for system_package in packages}
+    packages_by_path: dict[str, str] = {}
+    if not versions or not by_name:
+        return packages_by_path
+    for package, listed_path in _read_lists(listing, versions):
+        folder, _, name = listed_path.rstrip("/").rpartition("/")
+        if name not in by_name:
+            continue
+        # Lists name /lib, which is a link to /usr/lib on most systems.
+        resolved = listing.paths.folder(folder)
+        path = f"{resolved}/{name}" if resolved else name
+        if path in by_name[name]:
+            packages_by_path.setdefault(path, f"{package} {versions.get(package, '')}".rstrip())
+    return dict(sorted(packages_by_path.items()))
+
+
+def _read_lists(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield every package with each path that it lists."""
+    names = [name for name in listing.names_in(DPKG_LISTS) if name.endswith(".list")]
+    for name in names[:MOST_LISTS]:
+        # `libgomp1:amd64.list` if a package is installed for several architectures.
+        package = name.removesuffix(".list").partition(":")[0]
+        for line in _read_lines(listing, f"{DPKG_LISTS}/{name}") if package in versions else ():
+            yield package, line
+    for path in listing.below(DPKG_FOLDER.rstrip("/")):
+        package = posixpath.basename(path).removesuffix(".md5sums")
+        if path.endswith(".md5sums"):
+            for line in _read_lines(listing, path):
+                yield package, line.partition("  ")[2]
+    for database in APK_INSTALLED:
+        package, folder = "", ""
+        for line in _read_lines(listing, database, LARGEST_STATUS):
+            key, _, value = line.partition(":")
+            if key == "P":
+                package, folder = value, ""
+            elif key == "F":
+                folder = value
+                yield package, folder
+            elif key == "R":
+                yield package, f"{folder}/{value}"
+
+
+def _read_lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
+    resolved = listing.paths.file(path)
+    data = None if resolved is None else listing.read(resolved, limit)
+    yield from readable((data or b"").decode("utf-8", "surrogateescape")).splitlines()

@@ -1,0 +1,253 @@
+"""Shared state of a worker for all tasks of a run: connections, credentials, store, catalogue."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from buildmatrix.base.errors import BuildmatrixError, UndecidedError
+from buildmatrix.base.text import listing
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.catalogue.load import Catalogue, load_texts
+from buildmatrix.fleet.answers import CachedResults
+from buildmatrix.fleet.model import WorkerSettings
+from buildmatrix.fleet.stacks import Stacks
+from buildmatrix.images.oci.documents import MAX_DOCUMENT, Descriptor
+from buildmatrix.images.store.cache import DAY, Cache, default_folder
+from buildmatrix.images.store.shared import SharedEntries, open_storage
+from buildmatrix.net.http.failures import Patience, RequestError
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.manifests import ManifestBytes
+from buildmatrix.net.registry.mirrors import Mirrors
+from buildmatrix.net.registry.reference import Reference
+
+# Repository access of workers, whose credentials are their own.
+#
+# A worker reads credentials where it runs, so a worker with another setup may have less access.
+# Refused work goes to another worker, and the report lists the workers without credentials.
+
+
+#: Refused workers after which a repository counts as closed to all: more requests from hundreds of
+#: workers would look like an attack.
+_MOST_REFUSED = 3
+_MOST_NAMED = 5
+
+
+@dataclass(slots=True)
+class RepositoryAccess:
+    """Access of workers, by address, to one repository."""
+
+    given: dict[str, None] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
+
+    def note(self, worker: str, *, denied: bool) -> None:
+        """Record the registry's latest answer to a worker."""
+        now, before = (self.refused, self.given) if denied else (self.given, self.refused)
+        now[worker] = None
+        before.pop(worker, None)
+
+    def may_have_more(self, workers: int) -> bool:
+        """True if another of this many workers may have the access that one lacks."""
+        return bool(self.given) or len(self.refused) < min(workers, _MOST_REFUSED)
+
+
+def describe_problems(accesses: Mapping[str, RepositoryAccess]) -> Iterator[str]:
+    """Yield problems with the credentials of workers; `accesses` by repository name."""
+    #: Registry, workers, and True if others had access, to their repositories.
+    refused: dict[tuple[str, tuple[str, ...], bool], list[str]] = {}
+    for name, access in sorted(accesses.items()):
+        if access.refused:
+            reference = Reference.parse(name)
+            key = reference.host, tuple(sorted(access.refused)), bool(access.given)
+            refused.setdefault(key, []).append(reference.repository)
+    for (host, workers, others_got_it), names in refused.items():
+        rest = (
+            "others were given it and did the work: give all workers the same credentials"
+            if others_got_it
+            else "workers take credentials where they run, and not from here"
+        )
+        who = "the worker" if len(workers) == 1 else "the workers"
+        repositories, addresses = listing(names, _MOST_NAMED), listing(workers, _MOST_NAMED)
+        yield f"{host} refused {repositories} to {who} {addresses}; {rest}"
+
+
+# Shared state of a process for all tasks of a run: connections, store, catalogue
+
+
+Answer = TypeVar("Answer")
+#: Size limit of all image documents in a machine's folder.
+DOCUMENTS_LIMIT = 500_000_000
+#: Runs that a process can serve at once; a further one replaces the first.
+MOST_CONTEXTS = 4
+#: Registry statuses for invalid or expired credentials.
+_DENIED = (401, 403)
+#: Seconds for which refused credentials are not read again.
+_FRESH = 10.0
+_MANIFEST = msgspec.msgpack.Decoder(prepare_type(ManifestBytes))
+
+
+class WorkerContext:
+    """State of one process for the tasks of one run; thread-safe."""
+
+    def __init__(self, settings: WorkerSettings, patience: Patience | None = None) -> None:
+        self.settings = settings
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._said: set[str] = set()
+        self._unsaid: list[str] = []
+        self._registry: Registry | None = None
+        self._since = 0.0
+        self._catalogue: Catalogue | None = None
+        #: The folder of this machine, backed by the store shared by all workers.
+        self.cache = self._cache()
+        #: Manifests and configurations, cached in the store.
+        self.documents = CachedDocuments(self)
+        self.stacks = Stacks(self.cache)
+        self.results = CachedResults(self.cache)
+
+    def _cache(self) -> Cache:
+        shared = None
+        if url := self.settings.store:
+            try:
+                shared = SharedEntries(open_storage(url), url, self.note)
+            except BuildmatrixError as error:
+                self.note(error.message)
+        return Cache(default_folder(os.environ), self.note, shared)
+
+    def note(self, text: str) -> None:
+        """Record a message for the user; each text once per process."""
+        with self._lock:
+            if text not in self._said:
+                self._said.add(text)
+                self._unsaid.append(text)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the messages since the last call."""
+        with self._lock:
+            unsaid = tuple(self._unsaid)
+            self._unsaid.clear()
+        return unsaid
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Vendor data, with the user's. Raises `SpecError`."""
+        with self._lock:
+            if self._catalogue is None:
+                self._catalogue = load_texts(self.settings.data_files)
+            return self._catalogue
+
+    # Registries
+
+    @property
+    def registry(self) -> Registry:
+        """Registry client."""
+        with self._lock:
+            if self._registry is None:
+                self._registry = Registry(mirrors=Mirrors(os.environ), patience=self._patience)
+                self._since = time.monotonic()
+            return self._registry
+
+    def ask(self, work: Callable[[], Answer]) -> Answer:
+        """Return the result of `work`, which queries a registry.
+
+        Expired credentials are read again, and then `work` is repeated.
+        """
+        try:
+            return work()
+        except RequestError as error:
+            if error.status not in _DENIED or not self._drop_credentials():
+                raise
+        return work()
+
+    def _drop_credentials(self) -> bool:
+        """Drop credentials and tokens, unless they were just read."""
+        with self._lock:
+            if self._registry is None or time.monotonic() - self._since < _FRESH:
+                return False
+            self._registry = None  # Closed with the last of its readers.
+        return True
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            if self._registry is not None:
+                self._registry.close()
+                self._registry = None
+
+
+class CachedDocuments:
+    """A `DocumentSource`: content of a digest never changes, and is requested once by anyone.
+
+    Unless it `asks` a registry, uncached documents raise `UndecidedError`.
+    """
+
+    def __init__(self, context: WorkerContext, *, asks: bool = True) -> None:
+        self._context = context
+        self._asks = asks
+        self._store = context.cache.store(
+            "documents", "1", limit=DOCUMENTS_LIMIT, age=90 * DAY, by_use=True
+        )
+
+    def manifest(self, reference: Reference) -> ManifestBytes:
+        """See `Registry.manifest`; `reference` has a digest."""
+        key = f"manifest {reference.digest}"
+        manifest = self._store.load(key, _MANIFEST)
+        if manifest is None:
+            manifest = self._ask(reference, lambda: self._context.registry.manifest(reference))
+            self._store.save(key, manifest)
+        return manifest
+
+    @contextmanager
+    def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
+        """See `Registry.blob`; only for documents."""
+        key = f"blob {descriptor.digest}"
+        data = self._store.get(key)
+        if data is None or len(data) != descriptor.size:
+            data = self._ask(reference, lambda: self._read(reference, descriptor))
+            self._store.put(key, data)
+        yield iter((data,))
+
+    def _ask(self, reference: Reference, work: Callable[[], Answer]) -> Answer:
+        if not self._asks:
+            raise UndecidedError(f"{reference}: its documents were not requested yet")
+        return self._context.ask(work)
+
+    def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
+        assert descriptor.size <= MAX_DOCUMENT
+        with self._context.registry.blob(reference, descriptor) as chunks:
+            return b"".join(chunks)
+
+
+_contexts: dict[bytes, WorkerContext] = {}
+_lock = threading.Lock()
+
+
+def find_context(settings: WorkerSettings) -> WorkerContext:
+    """Return this process's context for these settings, made on first use."""
+    key = b"%d %s" % (os.getpid(), msgspec.msgpack.encode(settings))
+    with _lock:
+        context = _contexts.get(key)
+        if context is None:
+            while len(_contexts) >= MOST_CONTEXTS:
+                _contexts.pop(next(iter(_contexts)))
+            context = _contexts[key] = WorkerContext(settings)
+        return context
+
+
+def close() -> None:
+    """Close everything opened by this process."""
+    with _lock:
+        for context in _contexts.values():
+            context.close()
+        _contexts.clear()
+
+
+atexit.register(close)

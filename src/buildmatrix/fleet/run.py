@@ -1,0 +1,430 @@
+"""Run over a fleet: subjects, resolved, their unread layers read, judged, results.
+
+Each subject is a coroutine that submits one step after the other to the cluster. A window limits
+their number, so that 10,000 images do not become 100,000 tasks at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import count
+from buildmatrix.fleet.answers import ResultInterner, add_subject
+from buildmatrix.fleet.context import RepositoryAccess, describe_problems
+from buildmatrix.fleet.failures import (
+    Answer,
+    LateError,
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
+    WorkerKilledError,
+    WorkError,
+    describe_timeout,
+)
+from buildmatrix.fleet.lookup import AnswerSource, look_up_all
+from buildmatrix.fleet.model import (
+    SMALL_LAYER,
+    ClusterOptions,
+    ImageDone,
+    ImageTask,
+    LayerDone,
+    LayerTask,
+    Subject,
+    Work,
+    WorkerSettings,
+)
+from buildmatrix.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
+from buildmatrix.net.registry.reference import Reference
+from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+
+if TYPE_CHECKING:
+    from buildmatrix.fleet.cluster import Cluster
+
+Argument = TypeVar("Argument")
+#: Name of the progress line.
+_FLEET = "fleet"
+#: Submitted tasks per worker thread: the current one, and some waiting.
+_TASKS_PER_THREAD = 4
+_FEWEST_TASKS = 16
+#: Active subjects per submitted task: many wait for the same layer, and small work is submitted in
+#: batches.
+_SUBJECTS_PER_TASK = 16
+#: Layers of one image read in parallel; reading a thousand slow ones stops after these.
+_LAYERS_AT_ONCE = 16
+#: Priorities: steps that finish an image first, then steps that others wait for.
+_RESOLVE, _READ, _JUDGE = 0, 1, 2
+#: Workers tried for one question, if they lack credentials that others have.
+_MOST_WORKERS = 4
+#: Number of listed references that are not images.
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Steps for an image; see `fleet.work`."""
+
+    #: In this process, before anything is submitted to a worker.
+    look_up: Callable[[WorkerSettings], AbstractContextManager[AnswerSource]]
+    resolve: Work[Subject, ImageTask]
+    resolve_and_judge: Work[Subject, ImageTask]
+    read: Work[LayerTask, LayerDone]
+    judge: Work[ImageTask, ImageDone]
+
+
+def scan(
+    subjects: Sequence[Subject],
+    settings: WorkerSettings,
+    steps: Steps,
+    options: ClusterOptions,
+    *,
+    progress: Progress,
+    write: Callable[[FleetResult], None] = lambda _: None,
+    waiting: WaitingOptions | None = None,
+) -> RunOutcome:
+    """Judge all subjects. Results are passed to `write` as they arrive.
+
+    A run that ends early (Ctrl-C, a lost scheduler) returns its partial results, and says so.
+    Raises `ComponentError` if it cannot start.
+    """
+    run = _FleetRun(
+        subjects,
+        settings,
+        steps,
+        progress,
+        write,
+        RegistryWaiting(waiting or WaitingOptions(), progress.note),
+    )
+    return asyncio.run(run_to_end(run, settings, options))
+
+
+async def _iterate(subjects: Sequence[Subject]) -> AsyncIterator[Subject]:
+    for subject in subjects:
+        yield subject
+
+
+def _describe_omissions(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield notes about references that are not images; a registry may be full of them."""
+    for reference in sorted(reasons)[:_MOST_NAMED]:
+        yield f"{reference} is left out: {reasons[reference]}"
+    if len(reasons) > _MOST_NAMED:
+        yield f"{count(len(reasons) - _MOST_NAMED, 'more reference')} left out: no images"
+
+
+@dataclass(slots=True)
+class _FleetRun:
+    """State of the run."""
+
+    subjects: Sequence[Subject]
+    settings: WorkerSettings
+    steps: Steps
+    progress: Progress
+    write: Callable[[FleetResult], None]
+    waiting: RegistryWaiting
+    results: list[FleetResult] = field(default_factory=list)
+    alike: ResultInterner = field(default_factory=ResultInterner)
+    #: Sentences without duplicates, in order of arrival.
+    missing: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    #: References that are not images, with the reason.
+    left_out: dict[str, str] = field(default_factory=dict)
+    #: Completed subjects, and those of them with results from the store.
+    done: int = 0
+    stored: int = 0
+    bytes_read: int = 0
+    #: Digest to the task reading it; None if that killed workers. Each layer is read once per run.
+    layers: dict[str, asyncio.Task[LayerDone | None]] = field(default_factory=dict)
+    #: Digests of the layers read.
+    read: set[str] = field(default_factory=set)
+    #: Digest of an image to a lock held while it is judged: an image with many tags is judged once.
+    images: dict[str, asyncio.Lock] = field(default_factory=dict)
+    #: By repository name.
+    accesses: dict[str, RepositoryAccess] = field(default_factory=dict)
+    #: Subjects that killed their workers, or shared a batch with one that did.
+    suspects: list[Subject] = field(default_factory=list)
+    #: True after a worker died or exceeded its time limit. Then each step is submitted by itself,
+    #: so that a problem with a layer affects its readers once.
+    is_careful: bool = False
+    #: Subjects left to workers, then None.
+    unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
+    #: Answers of earlier runs, and of this run for later ones.
+    look_up: AnswerSource = field(init=False)
+
+    @contextlib.asynccontextmanager
+    async def start(self) -> AsyncIterator[bool]:
+        """See `Run`: looks up earlier runs' answers, also while workers are busy."""
+        self._count()
+        with self.steps.look_up(self.settings) as self.look_up:
+            looking = asyncio.create_task(self._look_up())
+            try:
+                first = await self.unanswered.get()
+                self.unanswered.put_nowait(first)
+                yield first is not None
+                # Raises its exception.
+                await looking
+            finally:
+                looking.cancel()
+                self.notes |= dict.fromkeys(_describe_omissions(self.left_out))
+                self.notes |= dict.fromkeys(await asyncio.to_thread(self.look_up.save))
+
+    async def _look_up(self) -> None:
+        try:
+            async for answer in look_up_all(self.look_up, self.subjects):
+                if isinstance(answer, Subject):
+                    self.unanswered.put_nowait(answer)
+                else:
+                    self.finish_subject(answer.subject, self.complete_task(answer) or ())
+        finally:
+            self.unanswered.put_nowait(None)
+
+    async def left_to_workers(self) -> AsyncIterator[Subject]:
+        """Yield subjects not taken yet; waits for lookups in progress."""
+        while (subject := await self.unanswered.get()) is not None:
+            yield subject
+        self.unanswered.put_nowait(None)
+
+    async def judge_all(self, cluster: Cluster) -> None:
+        """Judge the rest: first in parallel, then each suspect alone."""
+        try:
+            await self._judge_all(cluster)
+        finally:
+            if not cluster.is_local:
+                self.notes |= dict.fromkeys(describe_problems(self.accesses))
+
+    async def _judge_all(self, cluster: Cluster) -> None:
+        tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
+        async with watch_cluster(cluster) as group:
+            crew = _SubjectWorkers(self, cluster, group, asyncio.Semaphore(tasks))
+            number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
+            # Tasks of the group: one that ends the run ends all.
+            takers = [group.create_task(crew.take(self.left_to_workers())) for _ in range(number)]
+            if takers:
+                await asyncio.wait(takers)
+        if not self.suspects:
+            return
+        self.progress.note(
+            f"{count(len(self.suspects), 'image')} lost the workers that worked on them; "
+            "each is tried again, alone"
+        )
+        async with watch_cluster(cluster) as group:
+            alone = _SubjectWorkers(self, cluster, group, asyncio.Semaphore(1), is_last=True)
+            await alone.take(_iterate(self.suspects))
+
+    def complete_task(self, task: ImageTask) -> tuple[FleetResult, ...] | None:
+        """Return the results of a completed image, possibly none; None if it is not complete."""
+        self.record_cost(task.bytes_read, task.notes, task.read)
+        if task.left_out:
+            self.left_out[task.subject.reference] = task.left_out
+            return ()
+        self.stored += task.is_stored
+        return task.results or None
+
+    def finish_subject(self, subject: Subject, results: Sequence[FleetResult]) -> None:
+        """Record a completed subject."""
+        for item in results:
+            result = add_subject(item, subject, self.alike)
+            self.results.append(result)
+            self.write(result)
+        self.done += 1
+        self._count()
+
+    def record_cost(
+        self, bytes_read: int, notes: Sequence[str], layers: Sequence[str] = ()
+    ) -> None:
+        """Record the cost, the messages and the layers of a task."""
+        self.bytes_read += bytes_read
+        self.read.update(layers)
+        self.notes |= dict.fromkeys(notes)
+        if bytes_read:
+            self.progress.part(_FLEET, self.bytes_read, None, "bytes")
+
+    def describe_rest(self) -> str:
+        """Describe how many subjects are not completed."""
+        left = len(self.subjects) - self.done
+        return f"{left} of {count(len(self.subjects), 'image')} not judged"
+
+    def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+        """Return the cost of the run."""
+        distinct = {layer.digest for result in self.results for layer in result.layers}
+        return FleetWork(
+            subjects=len(self.subjects),
+            stored=self.stored,
+            layers=len(distinct | self.layers.keys()),
+            layers_read=len(self.read),
+            bytes_read=self.bytes_read,
+            retries=self.waiting.repeated
+            + len(self.suspects)
+            + (cluster.repeated if cluster else 0),
+            workers=cluster.workers if cluster else 0,
+            seconds=seconds,
+            busy=cluster.busy if cluster else 0.0,
+        )
+
+    def _count(self) -> None:
+        self.progress.part(_FLEET, self.done, len(self.subjects), "images")
+
+
+@dataclass(frozen=True, slots=True)
+class _SubjectWorkers:
+    """Coroutines that submit subjects to the cluster, limited by the number of slots."""
+
+    run: _FleetRun
+    cluster: Cluster
+    group: asyncio.TaskGroup
+    slots: asyncio.Semaphore
+    #: True if failures are not tried again.
+    is_last: bool = False
+
+    async def take(self, subjects: AsyncIterator[Subject]) -> None:
+        """Judge the next subject until none is left."""
+        async for subject in subjects:
+            try:
+                results = await self._judge(subject)
+            except (RegistryUnavailableError, WorkError) as error:
+                self.run.is_careful |= isinstance(error, LateError)
+                results = (self._make_undecided(subject, str(error)),)
+            except WorkerKilledError:
+                self.run.is_careful = True
+                if not self.is_last:
+                    self.run.suspects.append(subject)
+                    continue
+                results = (self._make_undecided(subject, KILLED.format("judging it")),)
+            self.run.finish_subject(subject, results)
+
+    async def _judge(self, subject: Subject) -> tuple[FleetResult, ...]:
+        reference = Reference.parse(subject.reference)
+        key = subject.reference
+        steps = self.run.steps
+        first = steps.resolve if self.run.is_careful else steps.resolve_and_judge
+        task = await self._ask(reference, first, subject, key, _RESOLVE)
+        if (results := self.run.complete_task(task)) is not None:
+            return self._record(task, results, is_kept=task.is_kept)
+        digest = Reference.parse(task.reference).digest
+        turn = self.run.images.setdefault(digest, asyncio.Lock())
+        waited = turn.locked()
+        async with turn:
+            if waited:
+                # Another name of the same image: the store has its results by now.
+                task = await self._ask(reference, steps.resolve, subject, f"{key} again", _RESOLVE)
+                self.run.record_cost(0, task.notes)
+                if task.results:
+                    return self._record(task, task.results, is_kept=task.is_kept)
+            failed = await self._find_failed_layers(task.unread)
+            done = await self._ask(
+                reference, steps.judge, replace(task, failed=failed), key, _JUDGE
+            )
+        self.run.record_cost(done.bytes_read, done.notes)
+        return self._record(task, done.results, is_kept=done.is_kept)
+
+    def _record(
+        self, task: ImageTask, results: tuple[FleetResult, ...], *, is_kept: bool
+    ) -> tuple[FleetResult, ...]:
+        """Return the same results; if the store has them, record them for later runs."""
+        if is_kept:
+            self.run.look_up.keep(task, results)
+        return results
+
+    async def _find_failed_layers(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
+        """Return the layers of an image that cannot be read; layers above them are skipped."""
+        seconds = 0.0
+        for start in range(0, len(layers), _LAYERS_AT_ONCE):
+            if seconds > self.run.settings.time_limit:
+                error = describe_timeout("reading its layers", self.run.settings.time_limit)
+                return (LayerDone(digest="", bytes_read=0, seconds=seconds, error=error),)
+            some = layers[start : start + _LAYERS_AT_ONCE]
+            read = await asyncio.gather(*map(self._read_layer_once, some))
+            if failed := tuple(done for done in read if done.error is not None):
+                return failed
+            seconds += sum(done.seconds for done in read)
+        return ()
+
+    async def _read_layer_once(self, layer: LayerTask) -> LayerDone:
+        """Return the result of reading a layer, started by any image."""
+        reading = self.run.layers.get(layer.digest)
+        if reading is None or (self.is_last and reading.done() and reading.result() is None):
+            reading = self.group.create_task(self._read_layer(layer))
+            self.run.layers[layer.digest] = reading
+        done = await asyncio.shield(reading)
+        if done is None:
+            raise WorkerKilledError
+        return done
+
+    async def _read_layer(self, layer: LayerTask) -> LayerDone | None:
+        reference = Reference.parse(layer.reference)
+        try:
+            done = await self._ask(
+                reference,
+                self.run.steps.read,
+                layer,
+                layer.digest,
+                _READ,
+                is_small=layer.size <= SMALL_LAYER,
+            )
+        except (RegistryUnavailableError, WorkError) as error:
+            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
+        except WorkerKilledError:
+            if not self.is_last:
+                return None
+            why = KILLED.format("reading it")
+            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
+        self.run.record_cost(
+            done.bytes_read, done.notes, [layer.digest] if done.error is None else []
+        )
+        return done
+
+    async def _ask(
+        self,
+        reference: Reference,
+        function: Work[Argument, Answer],
+        argument: Argument,
+        key: str,
+        priority: int,
+        *,
+        is_small: bool = True,
+    ) -> Answer:
+        tries = itertools.count()
+
+        # Small work has limits of its own.
+        slot = contextlib.nullcontext() if is_small else self.slots
+
+        access = self.run.accesses.setdefault(reference.name, RepositoryAccess())
+
+        def seen(worker: str, answer: Answer) -> None:
+            # A judged image was read already, by any worker.
+            if answer.denied or priority != _JUDGE:
+                access.note(worker, denied=answer.denied)
+
+        async def ask() -> Answer:
+            for _ in range(_MOST_WORKERS):
+                async with slot:
+                    # Each try has its own key: Dask may still have the previous answer.
+                    numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
+                    answer = await self.cluster.run_work(
+                        function,
+                        argument,
+                        key=numbered,
+                        priority=priority,
+                        is_small=is_small,
+                        avoid=access.refused,
+                        seen=seen,
+                    )
+                if not (answer.denied and access.may_have_more(self.cluster.workers)):
+                    break
+            return answer
+
+        return await self.run.waiting.ask(reference.host, ask)
+
+    def _make_undecided(self, subject: Subject, error: str) -> FleetResult:
+        return FleetResult(
+            repository="",
+            digest=Reference.parse(subject.reference).digest,
+            platform=self.run.settings.platform,
+            state="undecided",
+            error=error,
+        )

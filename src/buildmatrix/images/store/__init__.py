@@ -1,0 +1,73 @@
+"""On-disk data: inventories, the cache (`store.cache`) and cached facts (`store.facts`).
+
+An inventory may come from a container that built untrusted code, so it is validated: one that does
+not fit the model is rejected as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
+from buildmatrix.facts.inventory.writing import write_atomically
+
+#: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
+MAX_INVENTORY = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    schema: str
+
+
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+_HEADER = msgspec.json.Decoder(prepare_type(_Header))
+INVENTORY_DECODER = msgspec.json.Decoder(prepare_type(Inventory))
+
+
+def decode(data: bytes) -> Inventory:
+    """Decode an inventory. Raises UndecidedError if it is invalid or has another schema."""
+    try:
+        schema = _HEADER.decode(data).schema
+        if schema != SCHEMA:
+            raise UndecidedError(
+                f"the inventory has the schema {schema!r}, this version reads {SCHEMA!r};"
+                " scan the tree again"
+            )
+        return INVENTORY_DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecidedError(f"the inventory is broken: {error}; scan the tree again") from error
+
+
+def read(path: Path) -> Inventory:
+    """Read the inventory at `path`. Raises UndecidedError, also if there is no such file."""
+    try:
+        if path.stat().st_size > MAX_INVENTORY:
+            raise UndecidedError(
+                f"{path} is larger than the limit of {MAX_INVENTORY} bytes; scan the tree again"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise UndecidedError(
+            f"{path} cannot be read: {error.strerror}; scan the tree again"
+        ) from error
+    try:
+        return decode(data)
+    except UndecidedError as error:
+        raise UndecidedError(f"{path}: {error.message}") from error
+
+
+def write(path: Path, inventory: Inventory) -> None:
+    """Write an inventory atomically. Raises UndecidedError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, encode(inventory))
+    except OSError as error:
+        raise UndecidedError(
+            f"{path} cannot be written: {error.strerror}; free some space or give another folder"
+        ) from error

@@ -1,0 +1,399 @@
+"""The cache on disk: results of one run, for later ones.
+
+`<folder>/<kind>/<name>` is one entry. Its name is the SHA-256 of its kind, of the version of the
+code that made it, and of a key from its owner: all dependencies of an entry are part of its name,
+so an outdated one is never found. No part of a name comes from outside unhashed.
+
+An entry starts with the SHA-256 of its name and the rest, and with the time at which it was
+written. A truncated, damaged or renamed entry is ignored and removed; so is anything but a file.
+Links are not followed: a cache may have been restored from elsewhere.
+
+An entry may have a seal in place of its SHA-256, for a folder that others may have written (see
+`buildmatrix.sources.state.folder`). The user's own cache has none: anyone who can write there can
+do anything.
+
+No locks. An entry is written to a temporary file and renamed. If two runs write the same entry,
+the last one wins, and both are valid. A cache that cannot be read or written never fails a run; it
+is reported once.
+
+A store shared by many machines (`store.shared`) may back the folder. Entries missing in the folder
+are looked up there, and new ones are written to both. If the shared store is on a local disk, only
+it has the entry: a second file would save nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import os
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+import buildmatrix
+from buildmatrix.base import child
+from buildmatrix.base.errors import UsageError
+from buildmatrix.facts.inventory.writing import open_atomically
+from buildmatrix.facts.trees.base import reason
+from buildmatrix.images.store.shared import SharedEntries
+
+T_co = TypeVar("T_co", covariant=True)
+DAY = 86400.0
+#: Maximum bytes of an entry; a root file system of 5 GB with 2,500 binaries has 5 MB of facts.
+MAX_ENTRY = 256 << 20
+#: Age in seconds of an unfinished entry whose run was killed.
+UNFINISHED_AGE = 3600.0
+#: Seconds for which a used entry counts as just used.
+_JUST_USED = 3600.0
+_DIGEST = hashlib.sha256().digest_size
+_TIME = struct.Struct(">d")
+#: Offset of an entry's content.
+_CONTENT_OFFSET = _DIGEST + _TIME.size
+
+
+class Decoder(Protocol[T_co]):
+    """Decoder of an entry's bytes: `msgspec.msgpack.Decoder`."""
+
+    def decode(self, data: bytes | memoryview, /) -> T_co:
+        """Decode the bytes. Raises `msgspec.MsgspecError`."""
+
+
+def default_folder(environment: Mapping[str, str]) -> Path:
+    """Return the user's cache: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
+
+    Raises UsageError if there is no home folder either, and for a folder tracked by Git: its
+    content was written by its committer.
+    """
+    place = environment.get("BUILDMATRIX_CACHE")
+    if not place:
+        place = environment.get("XDG_CACHE_HOME", "")
+        # The XDG base directory specification: ignore relative paths.
+        if not place.startswith("/"):
+            try:
+                place = str(Path.home() / ".cache")
+            except RuntimeError as error:
+                raise UsageError(
+                    "this user has no home folder for the cache; set BUILDMATRIX_CACHE to a "
+                    "folder, or give --no-cache"
+                ) from error
+    folder = Path(place) / "buildmatrix"
+    if (tracked := _tracked_file(folder)) is not None:
+        raise UsageError(
+            f"the cache {folder} is tracked by Git ({tracked}), so others may have written it; "
+            "remove it from the repository, or set BUILDMATRIX_CACHE to another folder"
+        )
+    return folder
+
+
+@cache
+def _tracked_file(folder: Path) -> str | None:
+    return child.tracked_file(folder)
+
+
+@cache
+def source_digest(*packages: str) -> str:
+    """Return a digest of the sources of these packages, or of all: part of a version.
+
+    Depends only on their bytes, so that it is equal on every machine. Raises OSError for a missing
+    package.
+    """
+    root = Path(buildmatrix.__file__).parent
+    hasher = hashlib.sha256()
+    folders = [str(root / package) for package in packages] or [str(root)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_dir():
+                    if entry.name != "__pycache__":
+                        folders.append(entry.path)
+                elif entry.name.endswith((".py", ".toml")):
+                    data = Path(entry.path).read_bytes()
+                    name = os.fsencode(entry.path[len(str(root)) :])
+                    hasher.update(b"%s\0%d\0" % (name, len(data)) + data)
+    return hasher.hexdigest()[:16]
+
+
+class Cache:
+    """A folder with stores of several kinds; with None, nothing is cached in a folder.
+
+    `note` is called once if it is unusable. `shared` backs it. `key` seals its entries.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        note: Callable[[str], None] = lambda _: None,
+        shared: SharedEntries | None = None,
+        key: bytes = b"",
+    ) -> None:
+        self.folder = folder
+        self.key = key
+        self.shared = shared
+        self._note: Callable[[str], None] | None = note
+        self._lock = threading.Lock()
+        #: Kind → bytes to write until the next pruning.
+        self._room: dict[str, int] = {}
+
+    def store(
+        self, kind: str, version: str, *, limit: int, age: float, by_use: bool = False
+    ) -> Store:
+        """Return the store of one kind, for this version only.
+
+        Args:
+            kind: name of a folder.
+            version: common dependencies of all entries: their layout, the code that made them.
+            limit: total bytes of all entries of any version; the oldest are removed first.
+            age: seconds after which an entry is removed.
+            by_use: measure age since the last use of an entry, not since it was written.
+        """
+        folder = self.folder / kind if self.folder is not None else None
+        if folder is not None and folder.is_symlink():
+            self.report_failure(folder, "be used", "it is a link")
+            folder = None
+        return Store(self, folder, kind, version, limit, age, by_use)
+
+    def is_due(self, kind: str, size: int, limit: int) -> bool:
+        """Return True if old entries of a kind should be pruned, after writing `size` bytes.
+
+        Pruning reads the status of every entry. So it is due at first, and then only after a part
+        of `limit`, shared by all stores of the kind in this process.
+        """
+        with self._lock:
+            room = self._room.get(kind, 0)
+            is_due = room <= size
+            self._room[kind] = limit // 16 if is_due else room - size
+        return is_due
+
+    def report_failure(self, place: Path, action: str, why: str) -> None:
+        """Report the first failure of the cache, with the failed `action`."""
+        note, self._note = self._note, None
+        if note is not None:
+            note(
+                f"the cache {place} cannot {action}: {why};"
+                " missing entries are read again in every run"
+            )
+
+
+class Store:
+    """Entries of one kind, for all threads. See `Cache.store`."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        folder: Path | None,
+        kind: str,
+        version: str,
+        limit: int,
+        age: float,
+        by_use: bool,
+    ) -> None:
+        self._cache = cache
+        self._shared = cache.shared
+        self._folder = folder
+        self._kind = kind
+        self._version = f"{kind}\0{version}"
+        self._limit = limit
+        self._largest = min(limit, MAX_ENTRY)
+        self._age = age
+        self._by_use = by_use
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if entries are cached at all."""
+        return self._folder is not None or self._shared is not None
+
+    def path(self, key: str) -> Path | None:
+        """Return the file of an entry, present or not; None without a folder."""
+        return None if self._folder is None else self._folder / self._name(key)
+
+    def _name(self, key: str) -> str:
+        return hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
+
+    def has(self, key: str) -> bool:
+        """Return True if there is probably an entry for `key`; does not read it."""
+        path = self.path(key)
+        if path is not None and path.is_file():
+            return True
+        return self._shared is not None and self._shared.has(self._kind, self._name(key))
+
+    def get(self, key: str, within: float | None = None) -> bytes | None:
+        """Return the data of `key`; None if there is none.
+
+        `within`: maximum age in seconds; entries from the future have a wrong time and are ignored.
+        """
+        data = self._find_entry(key, within)
+        return None if data is None else bytes(data)
+
+    def _find_entry(self, key: str, within: float | None) -> memoryview | None:
+        """See `get`; without copying."""
+        name = self._name(key)
+        path = self.path(key)
+        entry = None if path is None else self._read_file(path)
+        if entry is not None:
+            if not self._is_whole(entry, name):
+                self.remove(key)
+            elif _is_recent(entry, within):
+                return entry[_CONTENT_OFFSET:]
+        if self._shared is None:
+            return None
+        entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
+        if not (self._is_whole(entry, name) and _is_recent(entry, within)):
+            return None
+        # A copy from one local disk to another would save nothing.
+        if path is not None and not self._shared.is_near:
+            self._write(path, (entry,))
+        return entry[_CONTENT_OFFSET:]
+
+    def _read_file(self, path: Path) -> memoryview | None:
+        """Read the file of an entry, valid or not; None if there is none."""
+        try:
+            return memoryview(self._read(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._cache.report_failure(path, "be read", reason(error))
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`, unless it is too large."""
+        name, path = self._name(key), self.path(key)
+        if not self.is_enabled or len(data) + _CONTENT_OFFSET > self._largest:
+            return
+        written = _TIME.pack(time.time())
+        # Written in parts: facts of a layer have 20 MB, and would be copied.
+        parts = (self._checksum(name, written, data), written, data)
+        if self._shared is not None:
+            is_kept = self._shared.write(self._kind, name, parts)
+            if is_kept and self._shared.is_near:
+                return
+        if path is not None:
+            self._write(path, parts)
+
+    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
+        """Write an entry to the folder."""
+        size = sum(map(len, parts))
+        try:
+            # Contents of private indexes and images are for this user only.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open_atomically(path, is_private=True) as file:
+                for part in parts:
+                    file.write(part)
+            if self._cache.is_due(self._kind, size, self._limit):
+                self._prune(path.parent)
+        except OSError as error:
+            self._cache.report_failure(path.parent, "be written", reason(error))
+
+    def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
+        """Return the value of `key`; see `get`."""
+        data = self._find_entry(key, within)
+        if data is None:
+            return None
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.remove(key)
+            return None
+
+    def save(self, key: str, value: object) -> None:
+        """Store a value that msgspec can encode; see `put`."""
+        if self.is_enabled:
+            self.put(key, msgspec.msgpack.encode(value))
+
+    def remove(self, key: str) -> None:
+        """Remove an entry."""
+        path = self.path(key)
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+    def _read(self, path: Path) -> bytes:
+        """Read a file; empty if it is not an entry."""
+        try:
+            # O_NONBLOCK: a pipe must not block.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return b""
+            raise
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > self._largest:
+                return b""
+            if self._by_use and time.time() - status.st_mtime > _JUST_USED:
+                with suppress(OSError):  # a read-only cache is still usable
+                    os.utime(descriptor)
+            return os.read(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
+
+    def _is_whole(self, entry: memoryview, name: str) -> bool:
+        """Return True if the bytes are a complete and undamaged entry `name`."""
+        return len(entry) >= _CONTENT_OFFSET and hmac.compare_digest(
+            entry[:_DIGEST], self._checksum(name, entry[_DIGEST:])
+        )
+
+    def _checksum(self, name: str, *parts: bytes | memoryview) -> bytes:
+        key = self._cache.key
+        hasher = hmac.new(key, digestmod="sha256") if key else hashlib.sha256()
+        hasher.update(name.encode())
+        for part in parts:
+            hasher.update(part)
+        return hasher.digest()
+
+    def _prune(self, folder: Path) -> None:
+        """Remove invalid, old and unfinished entries, and the oldest above the limit.
+
+        Another run may prune at the same time, or read an entry that is removed: an open file stays
+        readable.
+        """
+        entries: list[tuple[float, int, str]] = []
+        now = time.time()
+        for file in _list_files(folder):
+            with suppress(FileNotFoundError):
+                status = file.stat(follow_symlinks=False)
+                is_unfinished = file.name.startswith(".")
+                age = UNFINISHED_AGE if is_unfinished else self._age
+                if not stat.S_ISREG(status.st_mode) or now - status.st_mtime > age:
+                    Path(file.path).unlink()
+                elif not is_unfinished:
+                    entries.append((status.st_mtime, status.st_size, file.path))
+        excess = sum(size for _, size, _ in entries) - self._limit
+        for _, size, path in sorted(entries):
+            if excess <= 0:
+                break
+            Path(path).unlink(missing_ok=True)
+            excess -= size
+
+
+def _list_files(folder: Path) -> list[os.DirEntry[str]]:
+    """List everything in `folder` and its subfolders, which had entries in version 0.1.
+
+    Links are not followed: their target may belong to others.
+    """
+    files: list[os.DirEntry[str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                files.append(entry)
+                continue
+            with suppress(OSError):  # only succeeds for an empty folder
+                Path(entry.path).rmdir()
+                continue
+            with suppress(FileNotFoundError), os.scandir(entry.path) as inner:
+                files += (file for file in inner if not file.is_dir(follow_symlinks=False))
+    return files
+
+
+def _is_recent(entry: memoryview, within: float | None) -> bool:
+    """Return True if an entry was written in the last `within` seconds."""
+    (written,) = _TIME.unpack_from(entry, _DIGEST)
+    return within is None or 0 <= time.time() - written < within

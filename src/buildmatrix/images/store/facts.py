@@ -1,0 +1,137 @@
+"""The fact cache: nothing is read twice.
+
+Two kinds of entries:
+
+- Wheels, saved images and images of an engine never change and are addressed by the SHA-256 of
+  their content. The entry is the whole inventory. Hashing a wheel takes a tenth of decompressing
+  it.
+- Folders change file by file, and hashing would take longer than scanning. Their files have stamps
+  (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
+  addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
+  only changed files are read again. Of the results for several files, those about the Python of a
+  distribution are recomputed if one of its files changed (see `store.folder`), and
+  others, such as ownership, every time.
+
+Facts do not depend on vendors: a new catalogue does not invalidate them, another scanner does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
+from buildmatrix.facts.inventory.workers import Watch, ignore_progress
+from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
+from buildmatrix.facts.trees.directory import changed_ns
+from buildmatrix.images.store import INVENTORY_DECODER
+from buildmatrix.images.store.cache import DAY, Cache, source_digest
+
+#: Total bytes of all entries; the least recently used are removed first.
+MAX_CACHED_BYTES = 1_000_000_000
+#: A file that changed this recently before it was read could change again with the same ctime: the
+#: kernel's clock for files ticks every 1 to 10 ms.
+SETTLED_NS = 100_000_000
+_CHUNK = 1 << 20
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+class FactCache:
+    """Cache of trees' facts, of about `limit` bytes.
+
+    `now_ns` returns the time in nanoseconds since 1970, by the clock of file stamps.
+    """
+
+    def __init__(
+        self, cache: Cache, limit: int = MAX_CACHED_BYTES, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.cache = cache
+        self._now_ns = now_ns
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
+        self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
+
+    def inventory(self, content: str, read: Callable[[], Inventory]) -> Inventory:
+        """Return the inventory of `content`, which never changes, from the cache or `read`.
+
+        Only complete inventories are cached: unreadable files may be readable next time.
+        """
+        key = f"inventory:{content}"
+        started = time.monotonic()
+        cached_inventory = self._store.load(key, INVENTORY_DECODER)
+        if cached_inventory is not None:
+            seconds = round(time.monotonic() - started, 3)
+            cached = cached_inventory.stats.files
+            stats = replace(cached_inventory.stats, bytes_read=0, seconds=seconds, cached=cached)
+            return replace(cached_inventory, stats=stats)
+        inventory = read()
+        if not inventory.unread:
+            self._store.put(key, encode(inventory))
+        return inventory
+
+    def folder(self, root: Path, tree: Tree, watch: Watch = ignore_progress) -> Inventory:
+        """Return the inventory of `tree`, the folder `root`; unchanged files are not read.
+
+        Raises OSError, as `collect` does.
+        """
+        settled_ns = self._now_ns() - SETTLED_NS
+        walked = _TreeSnapshot(tree)
+
+        def read() -> Inventory:
+            # Imports the whole scan core, which an unchanged folder does not need.
+            from buildmatrix.facts.inventory.collect import collect
+            from buildmatrix.images.store.folder import FILES_DECODER, FolderMemory, PythonAnswers
+
+            key = f"folder:{os.fspath(root.resolve())}"
+            recalled = self._store.load(key, FILES_DECODER) or {}
+            memory = FolderMemory(recalled, settled_ns, PythonAnswers(self.cache))
+            inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
+            if memory.is_changed:
+                self._store.save(key, memory.files)
+            return inventory
+
+        content = walked.content_digest(settled_ns)
+        return read() if content is None else self.inventory(f"folder {content}", read)
+
+
+class _TreeSnapshot(Tree):
+    """A tree that was listed once, so that its address and its scan see the same state."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._entries = tuple(tree.walk())
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        return iter(self._entries)
+
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
+        return self._tree.open(path)
+
+    def content_digest(self, settled_ns: int) -> str | None:
+        """Return a digest of the tree; None if a file changed too recently to be certain."""
+        hasher = hashlib.sha256()
+        for entry in self._entries:
+            if isinstance(entry, File):
+                if entry.stamp is None or changed_ns(entry.stamp) >= settled_ns:
+                    return None
+                kind, detail = b"f", entry.stamp
+            elif isinstance(entry, Symlink):
+                kind, detail = b"l", os.fsencode(entry.target)
+            else:
+                return None
+            # Names and targets contain no NUL, and all stamps have the same length.
+            hasher.update(b"%s%s\0%s\0" % (kind, os.fsencode(entry.path), detail))
+        return hasher.hexdigest()

@@ -1,0 +1,99 @@
+"""Cached facts of each file in a folder, and of its Python distributions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.inventory.file_facts import FileFacts
+from buildmatrix.facts.inventory.model import SCHEMA
+from buildmatrix.facts.inventory.python_memory import PythonAnswer
+from buildmatrix.facts.trees.base import File
+from buildmatrix.facts.trees.directory import changed_ns
+from buildmatrix.images.store.cache import DAY, Cache, source_digest
+
+# Cached results about the Python files of distributions; see `facts.inventory.python_memory`
+
+
+#: Total bytes of all results; that of torch has 0.2 MB.
+MAX_CACHED_BYTES = 200_000_000
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+_ANSWER_DECODER = msgspec.msgpack.Decoder(prepare_type(PythonAnswer))
+
+
+class PythonAnswers:
+    """The methods of a `PythonMemory` that do not depend on the kind of tree."""
+
+    def __init__(self, cache: Cache) -> None:
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
+        self._store = cache.store(
+            "python", version, limit=MAX_CACHED_BYTES, age=90 * DAY, by_use=True
+        )
+
+    def recall_python(self, key: str) -> PythonAnswer | None:
+        """See `PythonMemory.recall_python`."""
+        return self._store.load(key, _ANSWER_DECODER)
+
+    def keep_python(self, key: str, answer: PythonAnswer) -> None:
+        """See `PythonMemory.keep_python`."""
+        self._store.save(key, answer)
+
+
+# Facts of each file in a folder, for the next scan of it
+
+
+@dataclass(frozen=True, slots=True)
+class FileMemory:
+    """Stamp and facts of one file; None for no facts."""
+
+    stamp: bytes
+    facts: FileFacts | None = None
+
+
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+FILES_DECODER = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
+
+
+class FolderMemory:
+    """`FactMemory` and `PythonMemory` for one scan of one folder."""
+
+    def __init__(
+        self, files: Mapping[bytes, FileMemory], settled_ns: int, answers: PythonAnswers
+    ) -> None:
+        self.recall_python = answers.recall_python
+        self.keep_python = answers.keep_python
+        self._earlier = files
+        self._settled_ns = settled_ns
+        #: Path → entry to store: only the files of this scan.
+        self.files: dict[bytes, FileMemory] = {}
+
+    @property
+    def is_changed(self) -> bool:
+        """True if `files` differs from the previous scan's."""
+        return self.files != self._earlier
+
+    def recall(self, file: File) -> FileFacts | None:
+        """See `FactMemory.recall`."""
+        memory = self._earlier.get(os.fsencode(file.path))
+        if memory is None or memory.stamp != file.stamp:
+            return None
+        return memory.facts or FileFacts()
+
+    def content(self, file: File) -> bytes | None:
+        """See `PythonMemory.content`."""
+        is_settled = file.stamp is not None and changed_ns(file.stamp) < self._settled_ns
+        return file.stamp if is_settled else None
+
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """See `FactMemory.keep`. Unreadable files are tried again next time."""
+        stamp = self.content(file)
+        if stamp is None or facts.unread is not None:
+            return
+        bare = replace(facts, bytes_read=0)
+        path = os.fsencode(file.path)
+        self.files[path] = FileMemory(stamp, bare if bare != FileFacts() else None)

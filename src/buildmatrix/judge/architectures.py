@@ -1,0 +1,333 @@
+"""Rules about the GPU architectures of device code: BM402 to BM405."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.catalogue.architectures import READY, grade, is_bound, is_portable
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.facts.device_code.groups import demangle
+from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.judge.coverage import (
+    WORTH,
+    CodeFile,
+    CodeHolder,
+    Coverage,
+    RequiredDevice,
+    code_holders,
+    coverage,
+    finding_of_holder,
+    portable,
+    required_devices,
+)
+from buildmatrix.judge.findings import split_owner
+from buildmatrix.judge.model import Finding, Fix
+from buildmatrix.judge.subject import ImageSubject
+
+# BM402: a holder's device code does not run on a GPU that the target has to run on
+
+
+#: Architectures that a message lists.
+_MOST_ARCHITECTURES = 8
+
+
+def check_missing_architecture(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per holder of device code; see the rule's page for how bad it is."""
+    devices = required_devices(image)
+    covered = [(device, coverage(image, device.arch)) for device in devices]
+    for index, item in enumerate(covered[0][1].holders if covered else ()):
+        holder = item.holder
+        missing = _served_devices(covered, index, "none")
+        if missing:
+            of_most = [
+                device.arch
+                for device, result in covered
+                if device in missing and result.holders[index].served.is_of_most
+            ]
+            yield _missing_code(image, holder, missing, of_most)
+        unknown = _served_devices(covered, index, "unknown")
+        # What was not read yet is said by the depth of the look.
+        if unknown and not holder.is_partial:
+            yield finding_of_holder(
+                "BM402",
+                image,
+                holder,
+                f"whether the device code of {holder.name} runs on {listing(map(str, unknown))} is "
+                "not known: its bytes do not name the GPUs of all of it",
+                severity="note",
+            )
+
+
+def _served_devices(
+    covered: Sequence[tuple[RequiredDevice, Coverage]], index: int, grade: str
+) -> list[RequiredDevice]:
+    """The devices that a holder serves just like that."""
+    return [device for device, result in covered if result.holders[index].served.grade == grade]
+
+
+def _missing_code(
+    image: ImageSubject,
+    holder: CodeHolder,
+    missing: Sequence[RequiredDevice],
+    of_most: Sequence[str],
+) -> Finding:
+    lives = any(device.node_classes for device in missing) and _is_loaded(image, holder)
+    return finding_of_holder(
+        "BM402",
+        image,
+        holder,
+        f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail there "
+        f"with `no kernel image`; it has {listing(holder.architectures, _MOST_ARCHITECTURES)}"
+        + (f", that for {listing(of_most)} in next to none of its objects" if of_most else ""),
+        severity="error" if lives else None,
+        fix=better_build(holder, [device.arch for device in missing]),
+    )
+
+
+def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
+    """Suggest how to get code for missing architectures."""
+    name = split_owner(holder.owner)[0]
+    archs = listing(missing)
+    if name is None:
+        return Fix("base", f"take a base image, or a build, whose code covers {archs}")
+    return Fix(
+        "upgrade",
+        f"take a build of {name} that covers {archs}, build it from source "
+        f'(`no-binary = ["{name}"]`), or take the architecture out of `archs` or the target from '
+        "the node class",
+    )
+
+
+def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
+    """Return True if it is requested, made for the backend, and its import loads the code."""
+    name, version = split_owner(holder.owner)
+    if name is None:
+        return False
+    match = distribution(name, version or "", image.catalogue)
+    return (
+        match is not None
+        and match.backend == image.backend
+        and match.kind in ("native", "default-build")
+        and image.is_requested(name)
+        and any(image.reach.get(file.path) == "import" for file in holder.files)
+    )
+
+
+# BM403: the driver has to compile a holder's device code for a GPU before it runs
+
+
+def check_only_by_compilation(image: ImageSubject) -> Iterator[Finding]:
+    """Yield one finding per holder; a note if portable code is usual, or no class has it."""
+    devices = required_devices(image)
+    covered = [(device, coverage(image, device.arch)) for device in devices]
+    for index, item in enumerate(covered[0][1].holders if covered else ()):
+        holder = item.holder
+        late = [
+            device
+            for device, result in covered
+            if (served := result.holders[index].served).grade == "jit" and served.is_certain
+        ]
+        if not late:
+            continue
+        of_most = [
+            device.arch
+            for device, result in covered
+            if device in late and result.holders[index].served.is_of_most
+        ]
+        usual = all(is_portable(arch) for arch in holder.architectures)
+        lives = any(device.node_classes for device in late) and not usual
+        yield finding_of_holder(
+            "BM403",
+            image,
+            holder,
+            f"{holder.name} has no binary code for {listing(map(str, late))}: the driver compiles "
+            "its portable code at the first start, which can take minutes"
+            + (f"; few of its objects have some for {listing(of_most)}" if of_most else ""),
+            severity=None if lives else "note",
+            fix=better_build(holder, [device.arch for device in late]),
+        )
+
+
+# BM404: a library has device code for a GPU, and some of its objects have none
+
+
+#: Kernels that a message names, and letters of each.
+_MOST_KERNELS = 3
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Objects of one file that lack what others of it have for some GPUs."""
+
+    file: CodeFile
+    devices: tuple[RequiredDevice, ...]
+    lacking: tuple[CodeGroup, ...]
+    #: Objects of the file that were compared.
+    total: int
+    #: True if they lack only binary code.
+    is_late: bool
+
+    @property
+    def objects(self) -> int:
+        """How many lack it."""
+        return sum(group.count for group in self.lacking)
+
+
+def check_partial_architecture(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per holder, about the file with the most such objects."""
+    devices = required_devices(image)
+    groups = {
+        binary.path: binary.elf.code_groups
+        for binary in image.inventory.binaries
+        if devices and binary.elf.code_groups
+    }
+    for index, holder in enumerate(code_holders(image) if groups else ()):
+        # Where most objects lack it, that is said of the holder (BM402, BM403).
+        of_most = [
+            device
+            for device in devices
+            if not coverage(image, device.arch).holders[index].served.is_of_most
+        ]
+        gaps = [gap for file in holder.files for gap in _gaps(file, groups, of_most)]
+        gaps.sort(key=lambda gap: (gap.is_late, -gap.objects, gap.file.path))
+        if gaps:
+            yield _partial_code(image, holder, gaps)
+
+
+def _gaps(
+    file: CodeFile,
+    groups_of: Mapping[str, Sequence[CodeGroup]],
+    devices: Sequence[RequiredDevice],
+) -> Iterator[_Gap]:
+    """The gaps of one file; GPUs that the same objects lack make one."""
+    groups = [
+        group
+        for group in groups_of.get(file.path, ())
+        if set(group.architectures) <= set(file.architectures)
+    ]
+    compared = [
+        group
+        for group in groups
+        if group.architectures and not group.is_relocatable and not is_bound(group.architectures)
+    ]
+    by_gap: dict[tuple[tuple[CodeGroup, ...], bool], list[RequiredDevice]] = {}
+    for device in devices:
+        grades = {
+            group: grade(device.arch, (*group.architectures, *portable(group, groups)))
+            for group in compared
+        }
+        for lacks, is_late in (("none", False), ("jit", True)):
+            lacking = tuple(group for group, served in grades.items() if served == lacks)
+            better = READY if is_late else (*READY, "jit")
+            if lacking and any(served in better for served in grades.values()):
+                by_gap.setdefault((lacking, is_late), []).append(device)
+    total = sum(group.count for group in compared)
+    for (lacking, is_late), lacked in by_gap.items():
+        if not is_late or sum(group.size for group in lacking) >= WORTH:
+            yield _Gap(file, tuple(lacked), lacking, total, is_late)
+
+
+def _partial_code(image: ImageSubject, holder: CodeHolder, gaps: Sequence[_Gap]) -> Finding:
+    worst, *others = gaps
+    more = {gap.file.path for gap in others} - {worst.file.path}
+    lives = any(device.node_classes for gap in gaps if not gap.is_late for device in gap.devices)
+    name = worst.file.path.rpartition("/")[2]
+    what = "binary code" if worst.is_late else "device code"
+    verb = "has" if worst.objects == 1 else "have"
+    served = worst.total - worst.objects
+    rest = "the others have" if served > 1 else "the other has"
+    return finding_of_holder(
+        "BM404",
+        image,
+        holder,
+        f"{worst.objects} of {count(worst.total, 'object')} in {name} of {holder.name} {verb} no "
+        f"{what} for {listing(map(str, worst.devices))}, which {rest}: "
+        f"{_kernels(worst)}{_other_files(len(more))}",
+        files=[file for file in holder.files if file.path == worst.file.path or file.path in more],
+        severity=None if lives else "note",
+        fix=better_build(holder, [device.arch for device in worst.devices]),
+    )
+
+
+def _kernels(gap: _Gap) -> str:
+    names = dict.fromkeys(
+        demangle(kernel)[:_LONGEST_NAME] for group in gap.lacking for kernel in group.kernels
+    )
+    shown = f" such as {', '.join(list(names)[:_MOST_KERNELS])}" if names else ""
+    if gap.is_late:
+        return f"the driver compiles kernels{shown} when they are first used"
+    return f"kernels{shown} fail there with `no kernel image`"
+
+
+def _other_files(number: int) -> str:
+    return f"; {count(number, 'other file')} of it likewise" if number else ""
+
+
+# BM405: a holder ships device code that no GPU of the target can run
+
+
+#: Bytes of unused code below which a rebuild does not pay.
+_WORTH_SAVING = 10_000_000
+_MOST_UNUSED = 8
+
+
+def check_unused_architecture(image: ImageSubject) -> Iterator[Finding]:
+    """One note per holder, with the bytes that would be saved, and those that would be left."""
+    devices = [device.arch for device in required_devices(image)]
+    holders = code_holders(image) if devices else ()
+    codes = _codes(image) if holders else {}
+    for holder in holders:
+        unused: dict[str, int] = {}
+        used = 0
+        for file in holder.files:
+            for code in codes.get(file.path, ()):
+                if code.arch not in file.architectures:
+                    used += code.size if code.arch is None else 0
+                elif any(grade(device, [code.arch]) != "none" for device in devices):
+                    used += code.size
+                else:
+                    unused[code.arch] = unused.get(code.arch, 0) + code.size
+        wasted = sum(unused.values())
+        if wasted < _WORTH_SAVING or not used:
+            continue
+        bound = "at least " if holder.is_partial else ""
+        ordered = sorted(unused, key=lambda arch: (-unused[arch], arch))
+        yield finding_of_holder(
+            "BM405",
+            image,
+            holder,
+            f"{bound}{size(wasted)} of the device code of {holder.name} are for "
+            f"{listing(ordered, _MOST_UNUSED)}, which no GPU of this target runs; "
+            f"{bound}{size(used)} would be left",
+            fix=_unused_fix(holder, devices),
+        )
+
+
+def _unused_fix(holder: CodeHolder, devices: list[str]) -> Fix:
+    name = split_owner(holder.owner)[0]
+    if name is None:
+        return Fix("rebuild", f"take files that are made for {listing(devices)} alone")
+    return Fix(
+        "rebuild",
+        f"build {name} from source for {listing(devices)} alone "
+        f'(`no-binary = ["{name}"]`, with the variable of its build for architectures)',
+    )
+
+
+def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
+    """Device code by path, of what lies open: in a container it is packed, in part unread."""
+    return {
+        **{
+            binary.path: binary.elf.device_code
+            for binary in image.inventory.binaries
+            if binary.container is None
+        },
+        **{
+            artefact.path: artefact.device_code
+            for artefact in image.inventory.artefacts
+            if artefact.container is None
+        },
+    }

@@ -1,0 +1,361 @@
+"""Coverage of one GPU by an image's device code: as a whole, by distribution, by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.base.text import listing
+from buildmatrix.catalogue.architectures import GRADES, READY, Grade, architectures, grade, is_bound
+from buildmatrix.catalogue.match import LINKED_ROLE
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.judge.artifacts import is_artifact
+from buildmatrix.judge.findings import OwnedEvidence, finding_in_files, holder
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject, once
+
+# Architectures of most code objects of a distribution.
+#
+# A compiler makes an object of each source file, for the requested architectures. Libraries linked
+# beside them (a part of the CUDA toolkit, NCCL, CUTLASS) were compiled for others, and a few such
+# objects do not make a framework run: of the 560 objects in libphi.so of paddlepaddle-gpu 2.6.2 one
+# has code for an sm_90, and an H100 is `not supported by Paddle`.
+
+
+#: One in so many objects, or of their bytes, is not the purpose of a library. Vendors' libraries
+#: have kernels for single architectures: 4 in 100 objects of cuTENSOR 2.3.1 serve a V100.
+_FEW = 50
+#: Bytes of objects that are worth a word when all that they lack is binary code: less is compiled
+#: in a second.
+WORTH = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObjects:
+    """Objects that were compiled for the same architectures."""
+
+    architectures: tuple[str, ...]
+    count: int
+    #: Bytes.
+    size: int
+
+
+def code_objects(
+    architectures: Sequence[str], codes: Iterable[DeviceCode], groups: Sequence[CodeGroup]
+) -> tuple[CodeObjects, ...]:
+    """The objects of one file whose code is for `architectures`; none where that cannot be told.
+
+    Objects for features of exact GPUs do not count, nor do those from which others were linked.
+    """
+    if not groups:
+        code = [item for item in codes if item.arch in architectures]
+        if not code or is_bound(architectures):
+            return ()
+        most = max(item.count for item in code)
+        return (CodeObjects(tuple(architectures), most, sum(item.size for item in code)),)
+    if any(not set(group.architectures) <= set(architectures) for group in groups):
+        return ()
+    return tuple(
+        CodeObjects((*group.architectures, *portable(group, groups)), group.count, group.size)
+        for group in groups
+        if group.architectures and not group.is_relocatable and not is_bound(group.architectures)
+    )
+
+
+def linked_when_loaded(groups: Sequence[CodeGroup]) -> tuple[str, ...]:
+    """Return the architectures of objects that the driver links when the file is loaded.
+
+    `nvcc -rdc` links nothing where its own objects are PTX alone. Beside these lies the device
+    runtime of the toolkit, with machine code for all GPUs: no kernel of the file is compiled by
+    that (seen on an H100: error 223 without the driver's compiler). Empty for other files.
+    """
+    late = [group for group in groups if not _machine_code(group)]
+    if not late or not all(group.is_relocatable for group in groups):
+        return ()
+    return tuple(sorted({arch for group in late for arch in group.architectures}))
+
+
+def portable(linked: CodeGroup, groups: Iterable[CodeGroup]) -> tuple[str, ...]:
+    """Return the code that the driver can compile and link of the objects that `linked` is made of.
+
+    These objects have machine code for the same GPUs. Objects without machine code count if there
+    are at least as many as were linked. So the 5 of libphi.so in paddlepaddle-gpu 2.6.2 are in one
+    of its objects, and not in the 559 others.
+    """
+    machine_code = _machine_code(linked)
+    archs = {
+        arch
+        for part in groups
+        if part.is_relocatable
+        and (
+            _machine_code(part) == machine_code
+            if _machine_code(part)
+            else part.count >= linked.count
+        )
+        for arch in part.architectures
+    }
+    return tuple(sorted(archs - machine_code))
+
+
+def _machine_code(group: CodeGroup) -> frozenset[str]:
+    return frozenset(arch for arch in group.architectures if not arch.startswith("compute_"))
+
+
+def prevailing(device: str, objects: Sequence[CodeObjects]) -> Grade | None:
+    """`none` or `jit` where most objects have no more for a GPU; None where that says nothing."""
+    total = sum(item.count for item in objects)
+    grades = [(grade(device, item.architectures), item) for item in objects]
+    served = [item for served, item in grades if served != "none"]
+    if _FEW * sum(item.count for item in served) < total and _FEW * sum(
+        item.size for item in served
+    ) < sum(item.size for item in objects):
+        return "none"
+    late = [item for served, item in grades if served == "jit"]
+    if 2 * sum(item.count for item in late) > total and sum(item.size for item in late) >= WORTH:
+        return "jit"
+    return None
+
+
+#: Kind of code that programs link by a library before anything can run it.
+_TO_BE_LINKED = "lto-ir"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A file with device code for the backend of the image."""
+
+    evidence: Evidence
+    #: Architectures of its code, sorted: `sm_90`, `compute_90`.
+    architectures: tuple[str, ...]
+    #: True if it has code for GPUs that its bytes do not name, or was not read to its end.
+    is_open: bool
+    #: None of a file other than a library: what loads it chooses among many of its kind.
+    objects: tuple[CodeObjects, ...] | None = None
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self.evidence.path
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHolder:
+    """Holder of device code: a distribution, a system package, or a file without an owner."""
+
+    #: How a message names it.
+    name: str
+    #: `name==version` of a distribution; None for the others.
+    owner: str | None
+    #: By path.
+    files: tuple[CodeFile, ...]
+    #: True if some of its files were not read, or not to their ends.
+    is_partial: bool
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Architectures of all its files, sorted."""
+        return tuple(sorted({arch for file in self.files for arch in file.architectures}))
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How well the code of a file or of a holder serves one GPU."""
+
+    #: `unknown` where none of it is for this GPU by its name, and not all of it has one.
+    grade: Grade
+    #: True if nothing unnamed or unread can serve it better.
+    is_certain: bool
+    #: True if it is the grade of most objects, and a few have a better one.
+    is_of_most: bool = False
+
+    @property
+    def is_missing(self) -> bool:
+        """Return True if it certainly has nothing for the GPU."""
+        return self.grade == "none" and self.is_certain
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCoverage:
+    """Coverage of one GPU by one holder: its best file's, or that of most objects."""
+
+    holder: CodeHolder
+    served: Served
+    #: Coverage by each file, in their order.
+    files: tuple[Served, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Coverage of one GPU by an image: its worst holder's.
+
+    An image without device code is `unknown`: its kernels are made elsewhere, or there are none.
+    """
+
+    device: str
+    #: Sorted by name of the holder.
+    holders: tuple[HolderCoverage, ...]
+
+    @property
+    def grade(self) -> Grade:
+        """Grade of the image as a whole."""
+        grades = (item.served.grade for item in self.holders)
+        return max(grades, key=GRADES.index, default="unknown")
+
+    def at(self, grade: Grade) -> tuple[HolderCoverage, ...]:
+        """The holders that serve the GPU just as well as that."""
+        return tuple(item for item in self.holders if item.served.grade == grade)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredDevice:
+    """A GPU that a target has to run on."""
+
+    #: `sm_90`, `gfx942`.
+    arch: str
+    #: Names of the node classes that have it; none for what only the `archs` of the target name.
+    node_classes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.node_classes:
+            return self.arch
+        noun = "node class" if len(self.node_classes) == 1 else "node classes"
+        return f"{self.arch} ({noun} {listing(self.node_classes)})"
+
+
+def required_devices(image: ImageSubject) -> tuple[RequiredDevice, ...]:
+    """The GPUs that the target declares, then those of the node classes that it runs on."""
+    classes: dict[str, list[str]] = {arch: [] for arch in image.target.archs}
+    for node in image.target.node_classes:
+        for arch in architectures(node, image.catalogue):
+            classes.setdefault(arch, []).append(node.name)
+    return tuple(RequiredDevice(arch, tuple(names)) for arch, names in classes.items())
+
+
+@once
+def coverage(image: ImageSubject, device: str) -> Coverage:
+    """How well the device code of an image serves a GPU of architecture `device`."""
+    return Coverage(
+        device,
+        tuple(
+            HolderCoverage(
+                item,
+                _served(device, item.files, is_open=item.is_partial),
+                tuple(_served(device, [file]) for file in item.files),
+            )
+            for item in code_holders(image)
+        ),
+    )
+
+
+@once
+def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
+    """Who has device code for the backend of the image, sorted by name.
+
+    Static archives and LTO-IR do not count, since no driver loads them, and neither does what tests
+    bring or what is text. What was compiled for one machine and not installed is BM606's.
+    """
+    codes = _codes(image)
+    groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}
+    alone = {
+        artefact.path
+        for artefact in image.inventory.artefacts
+        if is_artifact(artefact, image.inventory)
+    }
+    files: dict[tuple[str, str | None], list[CodeFile]] = {}
+    for item in image.evidence:
+        if (
+            item.kind == "device-code"
+            and item.backend == image.backend
+            and item.weight == "strong"
+            and item.role != LINKED_ROLE
+            and item.path not in alone
+        ):
+            present = codes.get(item.path, ())
+            loaded = [code for code in present if code.kind != _TO_BE_LINKED]
+            if present and not loaded:
+                continue
+            named = {code.arch for code in loaded}
+            late = linked_when_loaded(groups.get(item.path, ()))
+            archs = tuple(
+                arch for arch in item.architectures if arch in named and (not late or arch in late)
+            )
+            is_open = (
+                not archs
+                or item.path in image.partial
+                or any(code.arch is None and code.size for code in loaded)
+            )
+            objects = (
+                code_objects(archs, loaded, groups[item.path]) if item.path in groups else None
+            )
+            files.setdefault(_holder(image, item), []).append(
+                CodeFile(item, archs, is_open, objects)
+            )
+    return tuple(
+        CodeHolder(
+            name,
+            owner,
+            tuple(sorted(held, key=lambda file: file.path)),
+            owner in image.incomplete
+            if owner is not None
+            else any(file.path in image.partial for file in held),
+        )
+        for (name, owner), held in sorted(files.items(), key=lambda pair: pair[0][0])
+    )
+
+
+def _holder(image: ImageSubject, item: Evidence) -> tuple[str, str | None]:
+    if item.distribution is not None:
+        return holder(item.distribution), item.distribution
+    return image.inventory.packaged.get(item.path, item.path), None
+
+
+def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
+    """The device code of each file that has some."""
+    pairs = (
+        *((binary.path, binary.elf.device_code) for binary in image.inventory.binaries),
+        *((artefact.path, artefact.device_code) for artefact in image.inventory.artefacts),
+    )
+    return {path: codes for path, codes in pairs if codes}
+
+
+def _served(device: str, files: Sequence[CodeFile], *, is_open: bool = False) -> Served:
+    codes: set[str] = set()
+    for file in files:
+        codes.update(file.architectures)
+        is_open |= file.is_open
+    best = grade(device, codes)
+    most = _prevailing(device, files) if best != "none" and not is_open else None
+    if most is not None and most != best:
+        return Served(most, is_certain=True, is_of_most=True)
+    # Code for devices that its name does not have may be for this one.
+    is_open |= any(grade(device, [code]) == "unknown" for code in codes)
+    if best in READY or not is_open:
+        return Served(best, is_certain=True)
+    return Served("unknown" if best == "none" else best, is_certain=False)
+
+
+def _prevailing(device: str, files: Sequence[CodeFile]) -> Grade | None:
+    """Return the grade of most objects of libraries, if nothing else serves a GPU."""
+    if any(file.objects is None and grade(device, file.architectures) != "none" for file in files):
+        return None
+    return prevailing(device, [item for file in files for item in file.objects or ()])
+
+
+def finding_of_holder(
+    code: str,
+    image: ImageSubject,
+    item: CodeHolder,
+    message: str,
+    *,
+    files: Iterable[CodeFile] | None = None,
+    severity: Severity | None = None,
+    fix: Fix | None = None,
+) -> Finding:
+    """A finding of rule `code` about some files of a holder, by default all; the largest first."""
+    pieces = [file.evidence for file in (item.files if files is None else files)]
+    pieces.sort(key=lambda piece: (-piece.size, piece.path))
+    owned = OwnedEvidence(item.owner, pieces[0].vendor, tuple(pieces))
+    return finding_in_files(
+        code, image, owned, message, severity=severity, fix=fix, by_path=item.owner is None
+    )

@@ -1,0 +1,468 @@
+"""Rules about names, versions, indexes and requirements of distributions:
+BM101 to BM105 and BM108 to BM110.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.base.text import listing, size
+from buildmatrix.catalogue.lookup import build_of
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.catalogue.releases import Gap, built_for, gap, toolkit_line
+from buildmatrix.judge.evidence import title
+from buildmatrix.judge.findings import finding
+from buildmatrix.judge.fixes import fix, index_fix, line_fix, release_fix
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject, Present, Subject
+from buildmatrix.judge.verdicts import useless_requirements
+from buildmatrix.locks.plan import index_of
+
+# Helpers of the rules about distributions
+
+
+def finding_about(
+    code: str,
+    subject: Subject,
+    present: Present,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    vendor: str | None = None,
+    evidence: tuple[Evidence, ...] = (),
+    fix: Fix | None = None,
+) -> Finding:
+    """A finding of rule `code` about a distribution, with the chain down to it."""
+    return finding(
+        code,
+        subject,
+        message,
+        severity=severity,
+        vendor=vendor,
+        owner=present.owner,
+        evidence=evidence,
+        chain=subject.chain_to(present.name) or (str(present),),
+        fix=fix,
+    )
+
+
+def declaration(present: Present, match: DistributionMatch, vendor: str) -> tuple[Evidence, ...]:
+    """The evidence that a name or a version is."""
+    return (
+        Evidence(
+            kind="declared",
+            vendor=vendor,
+            backend=match.backend,
+            path=present.path,
+            detail=f"{present.name} {present.version}",
+            role="package",
+            confidence=match.confidence,
+            weight=match.weight,
+            toolkit=match.toolkit,
+            size=present.size or 0,
+            distribution=present.owner,
+        ),
+    )
+
+
+def sized(present: Present) -> str:
+    """`torch 2.9.0 (901.4 MB)`; the bytes where they are known."""
+    return f"{present} ({size(present.size)})" if present.size else str(present)
+
+
+def is_by_local_version(match: DistributionMatch) -> bool:
+    """Return True if a distribution was matched by its local version, not by its name."""
+    return "+" in match.entry
+
+
+def from_own_index(present: Present, subject: Subject) -> bool:
+    """Return True if a distribution comes from an index that the specification names."""
+    urls = {url.rstrip("/") for url in subject.target.index.values()}
+    return present.index is not None and present.index.rstrip("/") in urls
+
+
+# BM101: a distribution belongs to another backend
+
+
+def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
+    """Every distribution that is known by its name to belong to another vendor."""
+    for present, match in subject.matches:
+        severity = _dependency_severity(present, match, subject)
+        if severity is None or match.vendor is None or is_by_local_version(match):
+            continue
+        yield finding_about(
+            "BM101",
+            subject,
+            present,
+            f"{sized(present)} {_belonging(match)} {title(match.backend, subject.catalogue)}, "
+            f"not usable on {subject.backend}",
+            severity=severity,
+            vendor=match.vendor,
+            evidence=declaration(present, match, match.vendor),
+            fix=fix(subject, present.name, present.version, "BM101"),
+        )
+
+
+def _dependency_severity(
+    present: Present, match: DistributionMatch, subject: Subject
+) -> Severity | None:
+    """An error for what proves a backend; None for what is not foreign, or BM104's to judge."""
+    if not subject.is_foreign(match) or subject.backend in match.tolerated_in:
+        return None
+    if match.kind in ("default-build", "with-extra"):
+        return None
+    if match.weight == "strong":
+        return "error"
+    if not subject.counts(present, match):
+        return None
+    if match.kind == "embedded":
+        return "warning"
+    if match.kind == "multi-backend":
+        # One wheel for several backends; foreign where the catalogue has an order for this one.
+        return "warning" if subject.backend in match.replace else None
+    return "note" if match.weight == "weak" else None
+
+
+def _belonging(match: DistributionMatch) -> str:
+    if match.kind in ("embedded", "multi-backend"):
+        return "brings files for"
+    if match.kind == "pure":
+        return "is Python code for"
+    return "belongs to"
+
+
+# BM102: a local version says that a wheel was built for another backend
+
+
+def check_foreign_local_version(subject: Subject) -> Iterator[Finding]:
+    """Every version whose part behind the `+` names another vendor's backend."""
+    for present, match in subject.matches:
+        if match.vendor is None or not is_by_local_version(match) or not subject.is_foreign(match):
+            continue
+        if not subject.counts(present, match):
+            continue
+        local = present.version.partition("+")[2]
+        yield finding_about(
+            "BM102",
+            subject,
+            present,
+            f"{sized(present)} was built for {title(match.backend, subject.catalogue)}: its local "
+            f"version is +{local}, and this target is for {subject.backend}",
+            vendor=match.vendor,
+            evidence=declaration(present, match, match.vendor),
+            fix=fix(subject, present.name, present.version, "BM102"),
+        )
+
+
+# BM103: a distribution is for another toolkit line of the same backend
+
+
+def check_other_runtime(subject: Subject) -> Iterator[Finding]:
+    """Every distribution of this backend whose toolkit line is not the target's."""
+    expected = subject.line
+    for present, match, line in subject.lined:
+        if line == expected or expected is None or match.vendor is None:
+            continue
+        if not subject.counts(present, match):
+            continue
+        name = title(subject.backend, subject.catalogue)
+        yield finding_about(
+            "BM103",
+            subject,
+            present,
+            f"{sized(present)} is for {name} {line}, and this target is for {name} {expected}: "
+            "libraries of two lines do not work together",
+            severity="error" if match.weight == "strong" else "warning",
+            vendor=match.vendor,
+            evidence=declaration(present, match, match.vendor),
+            fix=line_fix(subject, present.name, present.version, expected),
+        )
+
+
+# BM104: the default index's build was chosen, and this backend needs another one.
+#
+# The PyTorch project serves one build per backend, each from an index of its own, distinguished by
+# the local version. The default index serves one of them under the plain version.
+
+
+def check_default_build(subject: Subject) -> Iterator[Finding]:
+    """Default builds of another backend, and CPU builds where an accelerator should be used."""
+    matches = {present.owner: match for present, match in subject.matches}
+    for present in subject.present:
+        match = matches.get(present.owner)
+        build = build_of(present.name, subject.catalogue)
+        if match is not None and _is_cpu_build(subject, present, match):
+            yield _cpu_build(subject, present, match)
+        elif build is not None and _holds_nothing(subject, present, build):
+            yield _other_build(subject, present, build)
+        elif (
+            match is not None
+            and match.kind in ("default-build", "with-extra")
+            and not is_by_local_version(match)
+        ):
+            yield from _default_build(subject, present, match)
+
+
+def _default_build(
+    subject: Subject, present: Present, match: DistributionMatch
+) -> Iterator[Finding]:
+    if match.vendor is None or not subject.is_foreign(match):
+        return
+    routed = match.is_routed
+    if routed and from_own_index(present, subject):
+        return
+    if not subject.counts(present, match):
+        return
+    if not routed and match.weight != "strong" and subject.backend not in match.replace:
+        return
+    yield finding_about(
+        "BM104",
+        subject,
+        present,
+        f"{sized(present)} is the default build, which is for "
+        f"{title(match.backend, subject.catalogue)}{_other_build_note(subject, match)}",
+        severity="error" if routed or match.weight == "strong" else "warning",
+        vendor=match.vendor,
+        evidence=declaration(present, match, match.vendor),
+        fix=index_fix(subject, present.name)
+        if routed
+        else fix(subject, present.name, present.version, "BM104"),
+    )
+
+
+def _other_build_note(subject: Subject, match: DistributionMatch) -> str:
+    has_build = subject.backend in match.replace
+    return f"; there is a build for {subject.backend}" if has_build else ""
+
+
+def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch) -> bool:
+    """Return True if a build for this backend was read, and contains nothing for it."""
+    return (
+        build.is_build
+        and build.kind != "multi-backend"
+        and build.backend == subject.backend
+        and subject.standings.get(present.owner) == "refuted"
+        and isinstance(subject, ImageSubject)
+        and present.owner in subject.tree.native_of
+    )
+
+
+def _other_build(subject: Subject, present: Present, build: DistributionMatch) -> Finding:
+    backend = subject.catalogue.backends[subject.backend]
+    family = {route.family for route in backend.indexes}
+    name = title(subject.backend, subject.catalogue)
+    return finding_about(
+        "BM104",
+        subject,
+        present,
+        f"{sized(present)} holds nothing for {name}: this build cannot use its devices",
+        severity="error" if present.name in family else "warning",
+        vendor=build.vendor,
+        evidence=declaration(present, build, build.vendor or ""),
+        fix=index_fix(subject, present.name) if build.is_routed else None,
+    )
+
+
+def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> bool:
+    """Return True for a local version without a vendor (`+cpu`), if the backend has an index."""
+    own = subject.catalogue.backends.get(subject.backend)
+    return (
+        match.vendor is None
+        and match.backend != subject.backend
+        and "+" in present.version
+        and is_by_local_version(match)
+        and own is not None
+        and own.vendor is not None
+        and bool(own.indexes)
+    )
+
+
+def _cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> Finding:
+    own = subject.catalogue.backends[subject.backend]
+    return finding_about(
+        "BM104",
+        subject,
+        present,
+        f"{sized(present)} is a build for the {match.backend}: it cannot use the devices of "
+        f"{title(subject.backend, subject.catalogue)}",
+        vendor=own.vendor,
+        evidence=declaration(present, match, own.vendor or ""),
+        fix=index_fix(subject, present.name),
+    )
+
+
+# BM105: a release has no build for this backend, so an installer falls back to another one's
+
+
+def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
+    """Builds for something else, of releases that were never built for this backend's runtime."""
+    vendor = subject.own_vendor
+    if vendor is None:
+        return
+    runtime = subject.target.runtime
+    for present, match in subject.matches:
+        if match.backend == subject.backend or not subject.counts(present, match):
+            continue
+        missing = gap(present.name, present.version, subject.backend, runtime, subject.catalogue)
+        if missing is None:
+            continue
+        wanted = title(subject.backend, subject.catalogue)
+        wanted += "" if runtime == "any" else f" {runtime}"
+        yield finding_about(
+            "BM105",
+            subject,
+            present,
+            f"{present.name} {missing.release} has no build for {wanted}{_instead(missing)}, so "
+            f"{present.version} was taken, which is for "
+            f"{title(match.backend, subject.catalogue)}",
+            vendor=vendor,
+            evidence=declaration(present, match, match.vendor or vendor),
+            fix=release_fix(subject, present.name, missing),
+        )
+
+
+def _instead(missing: Gap) -> str:
+    others = f" (it has {', '.join(missing.others)})" if missing.others else ""
+    if missing.nearest is None:
+        return others
+    return f"{others}; the nearest that has one is {missing.nearest.release}"
+
+
+# BM108: a build comes from another index than the target's index for its family.
+#
+# What a foreign local version or the default build says is BM102's and BM104's to say.
+
+
+def check_wrong_index(subject: Subject) -> Iterator[Finding]:
+    """Members of a routed family that did not take the route."""
+    reported = {
+        item.distribution
+        for rule in (check_foreign_local_version, check_default_build)
+        for item in rule(subject)
+    }
+    for present, match in subject.matches:
+        if present.name in reported:
+            continue
+        strayed = _off_the_index(present, subject) or _off_the_route(present, match, subject)
+        if strayed is None:
+            continue
+        wanted, instead = strayed
+        yield finding_about(
+            "BM108",
+            subject,
+            present,
+            f"{sized(present)} {instead}, and this target takes its family from {wanted}",
+            vendor=match.vendor,
+            evidence=declaration(present, match, match.vendor) if match.vendor else (),
+            fix=Fix(
+                "index",
+                f"lock again with `buildmatrix lock`; where nothing changes, name {present.name} "
+                "in a requirement file, so that the route covers it",
+            ),
+        )
+
+
+def _off_the_index(present: Present, subject: Subject) -> tuple[str, str] | None:
+    """Return the specified index, and the other source of a distribution."""
+    wanted = index_of(present.name, subject.target)
+    if wanted is None or present.index is None:
+        return None
+    if present.index.rstrip("/") == wanted.rstrip("/"):
+        return None
+    return wanted, f"comes from {present.index}"
+
+
+def _off_the_route(
+    present: Present, match: DistributionMatch, subject: Subject
+) -> tuple[str, str] | None:
+    """Another build than that of uv's torch route, as the local version or the index says."""
+    route = subject.target.torch
+    own = subject.catalogue.backends.get(subject.backend)
+    routes = {index.name for index in own.indexes} if own is not None else set()
+    if route is None or route not in routes or match.backend != subject.backend:
+        return None
+    local = present.version.partition("+")[2]
+    if built_for(match.build) is not None and match.kind == "native" and "+" in match.entry:
+        return None if match.build == route else (route, f"was built for {match.build}")
+    if not match.is_routed:
+        return None
+    place = (present.index or "").rstrip("/").rpartition("/")[2]
+    if local or not place or place == route:
+        return None
+    return route, f"comes from {present.index}"
+
+
+# BM109: distributions for two toolkit lines of this backend are in one lock.
+#
+# BM103 says which of them are not for the target's line; this says that both are there, which no
+# choice of a base image mends.
+
+
+def check_two_lines(subject: Subject) -> Iterator[Finding]:
+    """At most one finding, at the line that has fewer distributions or is not the target's."""
+    lines: dict[str, list[tuple[Present, DistributionMatch]]] = {}
+    for present, match in subject.matches:
+        if match.backend == subject.backend and match.weight == "strong" and match.toolkit:
+            lines.setdefault(match.toolkit, []).append((present, match))
+    if len(lines) < 2:
+        return
+    expected = toolkit_line(subject.target.runtime)
+    if expected not in lines:
+        expected = max(lines, key=lambda line: (len(lines[line]), int(line)))
+    odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
+    present, match = min(odd, key=lambda pair: (len(subject.chain_to(pair[0].name)), pair[0].name))
+    name = title(subject.backend, subject.catalogue)
+    yield finding_about(
+        "BM109",
+        subject,
+        present,
+        f"{name} {' and '.join(sorted(lines, key=int))} are both in this lock: "
+        f"{listing(str(item) for item, _ in odd)} beside "
+        f"{listing(str(item) for item, _ in lines[expected])} of line {expected}; one process "
+        "cannot use both",
+        vendor=match.vendor,
+        evidence=tuple(_line_evidence(lines)),
+        fix=line_fix(subject, present.name, present.version, expected),
+    )
+
+
+def _line_evidence(lines: dict[str, list[tuple[Present, DistributionMatch]]]) -> Iterator[Evidence]:
+    for line in sorted(lines):
+        for present, match in lines[line]:
+            if match.vendor is not None:
+                yield from declaration(present, match, match.vendor)
+
+
+# BM110: a wheel alone requires, without condition, what belongs to another backend.
+#
+# Where what is required lies in the same lock or image, BM101 says it of that.
+
+
+def check_foreign_requirement(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per vendor of what is required."""
+    if not image.tree.is_single:
+        return
+    for item in image.inventory.distributions:
+        required = [
+            (name, match)
+            for name, match in useless_requirements(image.tree, item)
+            if name not in image.tree.installed
+        ]
+        for vendor in sorted({match.vendor for _, match in required if match.vendor is not None}):
+            of_vendor = [(name, match) for name, match in required if match.vendor == vendor]
+            owner = item.owner
+            yield finding(
+                "BM110",
+                image,
+                f"{item.name} {item.version} requires {listing(name for name, _ in of_vendor)}, "
+                f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and not usable on "
+                f"{image.backend}",
+                vendor=vendor,
+                owner=owner,
+                path=item.path,
+                chain=(
+                    *(image.chain_to(item.name) or (f"{item.name} {item.version}",)),
+                    of_vendor[0][0],
+                ),
+                fix=fix(image, item.name, item.version, "BM110"),
+            )

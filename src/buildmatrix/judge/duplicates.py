@@ -1,0 +1,400 @@
+"""Rules about duplicate paths, distributions, runtimes and libraries:
+BM204, BM205, BM303 and BM304.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.catalogue.names import demangle, library_names
+from buildmatrix.catalogue.releases import toolkit_line
+from buildmatrix.facts.inventory.folders import add_pythonpath, find_visible_distributions
+from buildmatrix.facts.inventory.model import Distribution, PythonPath, SharedPath
+from buildmatrix.judge.evidence import is_base, title, total
+from buildmatrix.judge.findings import chain_to_file, finding, split_owner
+from buildmatrix.judge.fixes import line_fix
+from buildmatrix.judge.library_versions import in_front
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject
+
+# BM204: two distributions installed different files at the same path.
+#
+# How bad that is follows from what breaks. Code of the machine from two builds is an error: one
+# half calls into the other. Two builds of one version, none of them a vendor's, are each whole when
+# they come last: a warning, as for Python code. What no import reaches is a note.
+
+
+def check_path_owned_twice(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per group of distributions, with the first of the paths."""
+    shared = [path for path in image.inventory.shared_paths if not _agree(path)]
+    for owners, group in groupby(
+        sorted(shared, key=lambda shared_path: (shared_path.owners, shared_path.path)),
+        key=lambda shared_path: shared_path.owners,
+    ):
+        paths = [shared_path.path for shared_path in group]
+        first = next(iter(_binaries(image, paths)), paths[0])
+        names = " and ".join(owner.replace("==", " ") for owner in owners)
+        yield finding(
+            "BM204",
+            image,
+            f"{names} both install {count(len(paths), 'path')}, among them {first}: "
+            + _path_outcome(image, owners, paths),
+            severity=_path_severity(image, owners, paths),
+            owner=", ".join(owner.partition("==")[0] for owner in owners),
+            path=first,
+            chain=(*(image.chain_to(owners[0].partition("==")[0])), first),
+            fix=Fix(
+                "remove",
+                f"take {_wrong_here(image, owners)} out: write "
+                f'`drop = ["{_wrong_here(image, owners)}"]` under [backend.{image.backend}]; or '
+                "keep that and take out the other",
+                f'[backend.{image.backend}]\ndrop = ["{_wrong_here(image, owners)}"]\n',
+            ),
+        )
+
+
+def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
+    """The distribution that this backend misses least: a foreign one, else one for any backend."""
+    matches = {present.name: match for present, match in image.matches}
+
+    def rank(name: str) -> int:
+        match = matches.get(name)
+        if match is not None and image.is_foreign(match):
+            return 2
+        return 0 if match is not None and match.backend == image.backend else 1
+
+    return max((owner.partition("==")[0] for owner in owners), key=rank)
+
+
+def _agree(shared_path: SharedPath) -> bool:
+    """Return True if all owners installed the bytes that are there, as namespace packages do.
+
+    Files that pip compiles (`__pycache__`) are recorded without a hash: their source decides.
+    """
+    if not shared_path.matches and "/__pycache__/" in shared_path.path:
+        return True
+    return shared_path.matches is not None and set(shared_path.matches) == set(shared_path.owners)
+
+
+def _path_outcome(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> str:
+    if _is_one_release(image, owners) and _binaries(image, paths):
+        return "both are of one release, and whichever is installed last decides which build runs"
+    return "the later one overwrites the earlier one, and the mix is neither of them"
+
+
+def _binaries(image: ImageSubject, paths: list[str]) -> list[str]:
+    """Those of the paths that are code of the machine, opened or not."""
+    opened = {binary.path for binary in image.inventory.binaries}
+    return [path for path in paths if path in opened or ".so" in path.rpartition("/")[2]]
+
+
+def _path_severity(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> Severity:
+    if _binaries(image, paths):
+        return "warning" if _is_one_release(image, owners) else "error"
+    return "note" if all(_is_stray(image, owners, path) for path in paths) else "warning"
+
+
+def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
+    """Return True if the owners are builds of one version of one project without a vendor."""
+    vendors = {present.name for present, match in image.matches if match.vendor is not None}
+    names = {owner.partition("==")[0] for owner in owners}
+    projects = {name.partition("-")[0] for name in names}
+    versions = {owner.partition("==")[2] for owner in owners}
+    return len(projects) == len(versions) == 1 and names.isdisjoint(vendors)
+
+
+def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
+    """Return True if a path is a file beside the packages that nothing imports.
+
+    Such files are build scripts or licenses that got into a wheel by mistake; a module is imported
+    by the name of its distribution, or by a statement of another one.
+    """
+    relative = path.rpartition("-packages/")[2]
+    module, dot, suffix = relative.rpartition(".")
+    if "/" in relative:
+        return False
+    if not dot or suffix not in ("py", "pyc"):
+        return True
+    names = {owner.partition("==")[0].replace("-", "_") for owner in owners}
+    return module not in names | image.imported_modules
+
+
+# BM205: a distribution is installed twice, and only one of the copies is ever imported
+
+
+_METADATA = ".dist-info"
+
+
+def check_distribution_twice(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per name: for what an interpreter sees twice, else for what a layer replaced."""
+    reported: set[str] = set()
+    for path, copies in _seen_twice(image):
+        name = copies[0].name
+        if name not in reported and _matters(image, copies):
+            reported.add(name)
+            yield _shadowed(image, path, copies)
+    for name, version, place in _replaced(image):
+        if name not in reported:
+            reported.add(name)
+            yield from _exchanged(image, name, version, place)
+
+
+def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
+    """Yield copies that one interpreter finds, the one that it imports first."""
+    everything = image.inventory.distributions
+    for python_path in image.inventory.python_paths:
+        path = add_pythonpath(python_path, image.inventory.environment)
+        first = find_visible_distributions(path, everything)
+        for name, copies in _by_name(
+            item for item in everything if posixpath.dirname(item.path) in path.folders
+        ).items():
+            if len(copies) > 1:
+                yield path, sorted(copies, key=lambda copy: (copy != first[name], copy.path))
+    for copies in _by_folder(everything):
+        yield None, copies
+
+
+def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution]]:
+    """Yield copies in one folder; which of them was unpacked last is unknown."""
+    folders: dict[str, list[Distribution]] = {}
+    for item in everything:
+        folders.setdefault(posixpath.dirname(item.path), []).append(item)
+    for _, neighbors in sorted(folders.items()):
+        for _, copies in sorted(_by_name(neighbors).items()):
+            if len(copies) > 1:
+                yield copies
+
+
+def _by_name(distributions: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
+    names: dict[str, list[Distribution]] = {}
+    for item in sorted(distributions, key=lambda item: item.path):
+        names.setdefault(item.name, []).append(item)
+    return names
+
+
+def _match(image: ImageSubject, name: str, version: str) -> DistributionMatch | None:
+    match = distribution(name, version, image.catalogue)
+    return match if match is not None and match.vendor is not None else None
+
+
+def _matters(image: ImageSubject, copies: Sequence[Distribution]) -> bool:
+    """Return True if a copy belongs to a backend: every Debian image has two copies of pip."""
+    return any(_match(image, copy.name, copy.version) is not None for copy in copies)
+
+
+def _shadowed(
+    image: ImageSubject, path: PythonPath | None, copies: Sequence[Distribution]
+) -> Finding:
+    first, *others = copies
+    folders = {posixpath.dirname(copy.path) for copy in copies}
+    places = listing(f"{copy.version} in {posixpath.dirname(copy.path)}" for copy in copies)
+    if len(folders) == 1:
+        message = (
+            f"{first.name} is recorded as {' and '.join(copy.version for copy in copies)} in "
+            f"{folders.pop()}: one was unpacked over the other, and it is unclear which files "
+            "belong to which"
+        )
+    else:
+        interpreter = "an interpreter" if path is None else path.interpreter
+        hidden = sum(other.size for other in others)
+        message = (
+            f"{interpreter} finds {first.name} twice ({places}): it imports {first.version}"
+            + (f", and {size(hidden)} are never used" if hidden else "")
+        )
+    return finding(
+        "BM205",
+        image,
+        message,
+        severity=_twice_severity(image, copies),
+        vendor=_twice_vendor(image, copies),
+        owner=first.owner,
+        path=first.path,
+        chain=(*image.chain_to(first.name), *(copy.path for copy in copies)),
+        fix=Fix(
+            "remove",
+            f"keep one {first.name}: install it into the environment that the image runs, take the "
+            "other out of the base image or its requirements, and leave PYTHONPATH alone",
+        ),
+    )
+
+
+def _twice_severity(image: ImageSubject, copies: Sequence[Distribution]) -> Severity:
+    """Return an error if the copies are builds for different backends, or the winner is unknown."""
+    matches = [_match(image, copy.name, copy.version) for copy in copies]
+    backends = {None if match is None else match.backend for match in matches}
+    mixed = len({posixpath.dirname(copy.path) for copy in copies}) < len(copies)
+    different = len({copy.version for copy in copies}) > 1
+    return "error" if len(backends) > 1 or (mixed and different) else "warning"
+
+
+def _twice_vendor(image: ImageSubject, copies: Sequence[Distribution]) -> str | None:
+    """The vendor of the first copy that is foreign, else of the first that has one."""
+    matches = [
+        match for copy in copies if (match := _match(image, copy.name, copy.version)) is not None
+    ]
+    foreign = [match for match in matches if image.is_foreign(match)]
+    return next((match.vendor for match in (*foreign, *matches)), None)
+
+
+# What a later layer put in the place of what an earlier one had
+
+
+def _replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
+    """Name, version and place of distributions whose metadata a later layer deleted."""
+    for buried in image.inventory.buried:
+        last = buried.path.rpartition("/")[2]
+        if last.endswith(_METADATA):
+            name, dash, version = last.removesuffix(_METADATA).partition("-")
+            if dash:
+                yield name.replace("_", "-").replace(".", "-").lower(), version, buried.path
+
+
+def _exchanged(image: ImageSubject, name: str, version: str, place: str) -> Iterator[Finding]:
+    """Find a build for one backend that replaced one for another."""
+    before = _match(image, name, version)
+    for now in image.inventory.distributions:
+        if now.name != name or now.version == version:
+            continue
+        after = _match(image, name, now.version)
+        backends = [None if match is None else match.backend for match in (before, after)]
+        if backends[0] == backends[1] or image.backend not in backends[:1]:
+            continue
+        yield finding(
+            "BM205",
+            image,
+            f"{name} {version}, which an earlier layer had for {image.backend}, was replaced by "
+            f"{now.version}: the base's build is gone, and its bytes still ship",
+            severity="error",
+            vendor=None if after is None else after.vendor,
+            owner=f"{name}=={now.version}",
+            path=now.path,
+            chain=(*image.chain_to(name), place, now.path),
+            fix=Fix(
+                "pin",
+                f"require the {name} that the base image has (`{name}=={version}`), or take a base "
+                f"image without {name}",
+            ),
+        )
+        return
+
+
+# BM303: the runtime library of one vendor is there in two toolkit lines.
+#
+# Each keeps its own state of the device; a process that loads both gets crashes that no message
+# explains. Distributions for another line are BM103's; this rule looks at the files.
+
+
+def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
+    """At most one finding: this backend's runtime library in more than one line."""
+    runtimes = [
+        item
+        for item in image.evidence
+        if item.kind == "bundled"
+        and item.role == "runtime"
+        and item.weight == "strong"
+        and item.backend == image.backend
+        and item.toolkit is not None
+    ]
+    lines = sorted({item.toolkit for item in runtimes if item.toolkit is not None})
+    if len(lines) < 2:
+        return
+    expected = toolkit_line(image.target.runtime) or lines[-1]
+    odd = [item for item in runtimes if item.toolkit != expected]
+    odd.sort(key=lambda item: (_is_private(item), item.path))
+    first = odd[0]
+    yield finding(
+        "BM303",
+        image,
+        f"{title(image.backend, image.catalogue)} lines {' and '.join(lines)} are in the image "
+        "side by side: "
+        f"{listing(item.path for item in odd)} beside line {expected}; a process that loads both "
+        "crashes or computes on the wrong device",
+        severity="warning" if _is_private(first) else "error",
+        vendor=first.vendor,
+        owner=first.distribution,
+        path=first.path,
+        evidence=tuple(sorted(runtimes, key=lambda item: (item.toolkit or "", item.path))),
+        chain=chain_to_file(image, first.distribution, first.path),
+        fix=_runtime_fix(image, first, expected),
+    )
+
+
+def _is_private(item: Evidence) -> bool:
+    """A copy under a name of its own, which no other file can be bound to."""
+    name = item.path.rpartition("/")[2]
+    return demangle(name) != name
+
+
+def _runtime_fix(image: ImageSubject, item: Evidence, expected: str) -> Fix:
+    name, version = split_owner(item.distribution)
+    if name is not None and version is not None:
+        return line_fix(image, name, version, expected)
+    return Fix("base", f"take a base image of line {expected}, or delete {item.path} in it")
+
+
+# BM304: the same libraries of the backend come from the base image and again from wheels
+
+
+def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
+    """At most one finding: all libraries of this backend that are there from both sides."""
+    base: dict[str, list[Evidence]] = {}
+    wheels: dict[str, list[Evidence]] = {}
+    for item in image.evidence:
+        if item.kind != "bundled" or item.weight != "strong" or item.backend != image.backend:
+            continue
+        if item.where == "host":
+            continue  # A stub for the linker, or what BM202 is about.
+        if item.distribution is not None:
+            wheels.setdefault(_library_name(item), []).append(item)
+        elif is_base(item):
+            base.setdefault(_library_name(item), []).append(item)
+    twice = sorted((base.keys() & wheels.keys()) - _library_message(image, base))
+    below = [item for name in twice for item in base[name]]
+    above = [item for name in twice for item in wheels[name]]
+    wasted_bytes = min(total(below), total(above))
+    if wasted_bytes <= image.policy.bloat_threshold:
+        return
+    below.sort(key=lambda item: (-item.size, item.path))
+    above.sort(key=lambda item: (-item.size, item.path))
+    owners = listing(
+        str(item.distribution).replace("==", " ") for item in above if item.distribution
+    )
+    yield finding(
+        "BM304",
+        image,
+        f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
+        f"{title(image.backend, image.catalogue)} are in the image twice: {size(total(below))} "
+        "from the "
+        f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
+        f"{owners}; a process loads one of each, so {size(wasted_bytes)} are wasted",
+        vendor=below[0].vendor,
+        path=below[0].path,
+        evidence=(*below, *above),
+        chain=tuple(filter(None, (image.target.base.final, below[0].path, above[0].path))),
+        fix=Fix(
+            "base",
+            "take a base image without the toolkit's libraries (the `base` flavor, or a plain "
+            "Python image): the wheels bring what they need",
+        ),
+    )
+
+
+def _library_message(image: ImageSubject, base: Mapping[str, Sequence[Evidence]]) -> frozenset[str]:
+    """Libraries of the base that wheels are led to, and that do not do: BM305 and BM706 say so."""
+    bound = {item.present.path for item in in_front(image)} | {
+        path for item in image.unbound for path in item.libraries
+    }
+    return frozenset(
+        name for name, items in base.items() if any(item.path in bound for item in items)
+    )
+
+
+def _library_name(item: Evidence) -> str:
+    """Return the library without its version; two lines of it are also found by BM303."""
+    name = demangle(item.path.rpartition("/")[2])
+    return list(library_names(name))[-1]

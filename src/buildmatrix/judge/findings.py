@@ -1,0 +1,269 @@
+"""Making findings: names, severities, chains and fingerprints, the same for all rules."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from buildmatrix.base.text import listing, size
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle
+from buildmatrix.facts.inventory.model import Binary, ClosedFile
+from buildmatrix.judge.evidence import title, total
+from buildmatrix.judge.failing import LOADER
+from buildmatrix.judge.fixes import fix
+from buildmatrix.judge.model import UNFIT, Finding, Fix, Severity
+from buildmatrix.judge.registry import BY_CODE
+from buildmatrix.judge.subject import ImageSubject, Subject
+
+_PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
+_METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
+_SONAME_VERSION = re.compile(r"(\.so)(?:\.\d+)+$")
+
+
+def finding(
+    code: str,
+    subject: Subject,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    vendor: str | None = None,
+    owner: str | None = None,
+    path: str | None = None,
+    evidence: tuple[Evidence, ...] = (),
+    chain: tuple[str, ...] = (),
+    fix: Fix | None = None,
+    by_path: bool = False,
+    identity: str = "",
+) -> Finding:
+    """A finding of rule `code`. `owner` is `name==version`, or several of them, comma-separated.
+
+    `by_path` says that each path is a finding of its own, and so part of the fingerprint;
+    `identity` is what distinguishes the finding where that is not a path.
+    """
+    rule = BY_CODE[code]
+    name, version = split_owner(owner)
+    at_least = owner in subject.incomplete and total(evidence) > 0
+    return Finding(
+        rule=code,
+        name=rule.name,
+        severity=severity or rule.severity,
+        target=subject.target.id,
+        backend=subject.backend,
+        vendor=vendor,
+        message=message,
+        distribution=name,
+        version=version,
+        path=path,
+        evidence=evidence,
+        chain=chain,
+        fix=fix,
+        at_least=at_least,
+        fingerprint=fingerprint(
+            code, subject.backend, name, identity or (path if by_path else None), vendor
+        ),
+    )
+
+
+def run_finding(
+    code: str,
+    message: str,
+    *,
+    path: str,
+    fix: Fix,
+    place: str = "",
+    identity: str = "",
+    severity: Severity | None = None,
+) -> Finding:
+    """A finding of rule `code` about a file of the project, which belongs to no target.
+
+    `place` is where in the file, by default its path; `identity` what distinguishes the finding.
+    """
+    rule = BY_CODE[code]
+    return Finding(
+        rule=code,
+        name=rule.name,
+        severity=severity or rule.severity,
+        target="",
+        backend="",
+        vendor=None,
+        message=message,
+        path=path,
+        chain=(place or path,),
+        fix=fix,
+        fingerprint=fingerprint(code, "", None, identity or path, None),
+    )
+
+
+def split_owner(owner: str | None) -> tuple[str | None, str | None]:
+    """Name and version of `name==version`."""
+    if owner is None:
+        return None, None
+    name, _, version = owner.partition("==")
+    return name, version or None
+
+
+def fingerprint(
+    code: str, backend: str, distribution: str | None, path: str | None, vendor: str | None
+) -> str:
+    """Return an identity that does not depend on versions, hashes in file names or the machine."""
+    identity = "\0".join((code, backend, distribution or "", _stable(path or ""), vendor or ""))
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+def _stable(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    name = _SONAME_VERSION.sub(r"\1", demangle(name))
+    return _METADATA.sub(r"*\1", _PYTHON.sub("3", f"{folder}{slash}{name}"))
+
+
+def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:
+    """The chain down to the distribution, then to the file and what it says."""
+    name, version = split_owner(owner)
+    if name is None:
+        return rest
+    return (*(subject.chain_to(name) or (f"{name} {version}",)), *rest)
+
+
+# Helpers of the rules about files, which report each distribution and vendor once
+
+
+#: The owner of a file that no distribution and no package lists.
+BASE = "the base"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedEvidence:
+    """Evidence about one vendor in one distribution, or outside of distributions."""
+
+    #: `name==version`; None for files that no distribution owns.
+    owner: str | None
+    vendor: str
+    #: The largest first.
+    items: tuple[Evidence, ...]
+
+    @property
+    def name(self) -> str | None:
+        """Name of the distribution."""
+        return split_owner(self.owner)[0]
+
+    @property
+    def holder(self) -> str:
+        """How a message names the owner."""
+        return holder(self.owner)
+
+    @property
+    def details(self) -> str:
+        """Details of the evidence, as a message lists them."""
+        return listing(item.detail for item in self.items)
+
+    def title(self, image: ImageSubject) -> str:
+        """How a message names the backend that the files are for."""
+        return title(self.items[0].backend, image.catalogue)
+
+    def weight(self, subject: Subject) -> str:
+        """Return the bytes that the evidence represents, for a message: `at least 3.1 MB`."""
+        bound = "at least " if self.owner in subject.incomplete else ""
+        return f"{bound}{size(total(self.items))}"
+
+
+def by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
+    """Evidence that makes one finding: what one distribution has of one vendor.
+
+    Weak evidence counts beside strong evidence only: alone it proves nothing. A loader of all
+    vendors' drivers that a file links counts by itself.
+    """
+
+    def key(item: Evidence) -> tuple[str, str]:
+        return item.distribution or "", item.vendor
+
+    for (owner, vendor), items in groupby(sorted(evidence, key=key), key):
+        ordered = sorted(items, key=lambda item: (-item.size, item.path, item.kind, item.detail))
+        if any(item.weight == "strong" or _is_linked_loader(item) for item in ordered):
+            yield OwnedEvidence(owner or None, vendor, tuple(ordered))
+
+
+def _is_linked_loader(item: Evidence) -> bool:
+    return item.kind == "needed" and item.role == LOADER
+
+
+def finding_in_files(
+    code: str,
+    image: ImageSubject,
+    owned: OwnedEvidence,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    first: Evidence | None = None,
+    is_named: bool = False,
+    by_path: bool = False,
+    fix: Fix | None = None,
+) -> Finding:
+    """A finding of rule `code` about files of one distribution, with the chain down to one of them.
+
+    Args:
+        code: of the rule.
+        image: where the files lie.
+        owned: what the finding rests on.
+        message: one sentence.
+        severity: the rule's own by default.
+        first: what stands for the others, the largest by default.
+        is_named: whether the chain goes on to what the file names.
+        by_path: whether each path is a finding of its own.
+        fix: what makes the finding go away.
+    """
+    first = first or owned.items[0]
+    rest = (first.path, first.detail) if is_named else (first.path,)
+    return finding(
+        code,
+        image,
+        message,
+        severity=severity,
+        vendor=owned.vendor,
+        owner=owned.owner,
+        path=first.path,
+        evidence=owned.items,
+        chain=chain_to_file(image, owned.owner, *rest),
+        fix=fix,
+        by_path=by_path,
+    )
+
+
+def foreign_files(code: str, image: ImageSubject, owned: OwnedEvidence, message: str) -> Finding:
+    """The same of files of another backend: as bad as the distribution's verdict."""
+    name, version = split_owner(owned.owner)
+    cure = fix(image, name, version, code) if name else None
+    severity = by_verdict(image, owned.owner)
+    return finding_in_files(code, image, owned, message, severity=severity, fix=cure)
+
+
+def by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
+    """How bad it is that a distribution holds or links something of another vendor.
+
+    As bad as its verdict: what works and weighs little is no error, and what is made for this
+    backend, or expected on it, can have a little of others'. None, the rule's own severity, for
+    what no distribution owns.
+    """
+    verdict = image.verdicts.get(owner or "")
+    if verdict is None:
+        return None
+    if verdict.verdict in UNFIT:
+        # What a deeper look may take back is no error yet.
+        return "warning" if verdict.is_open else None
+    return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
+
+
+def file_holder(image: ImageSubject, file: Binary | ClosedFile) -> str:
+    """Return the name and version of what brought a file, or `BASE`."""
+    if file.owner is not None:
+        return file.owner.replace("==", " ")
+    return image.inventory.packaged.get(file.path) or BASE
+
+
+def holder(owner: str | None) -> str:
+    """How a message names an owner: `xgboost 3.4.1`, or that there is none."""
+    name, version = split_owner(owner)
+    return f"{name} {version}" if name else "the image, outside of any Python distribution,"

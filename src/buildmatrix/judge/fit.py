@@ -1,0 +1,246 @@
+"""BM710: what an image does on a node class is not known, and the specification says all it can.
+
+The run is undecided as long as a finding of this rule is a warning
+(`judge.acceptance.leaves_open`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+
+from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.architectures import architectures, support, support_of
+from buildmatrix.judge.contradictions import find_variant_states, unsupported
+from buildmatrix.judge.coverage import code_holders, coverage
+from buildmatrix.judge.findings import split_owner
+from buildmatrix.judge.fixes import accept
+from buildmatrix.judge.kernel_driver import kernel_driver_reasons
+from buildmatrix.judge.library_versions import Runtime, runtimes
+from buildmatrix.judge.model import (
+    NODE_STATES,
+    DeviceFit,
+    Finding,
+    FitReason,
+    Fix,
+    NodeFit,
+    NodeState,
+)
+from buildmatrix.judge.node_classes import (
+    GridState,
+    Reason,
+    find_instruction_states,
+    findings_of,
+    unmet_reasons,
+)
+from buildmatrix.judge.node_drivers import (
+    compat_package_reasons,
+    minor_version_reasons,
+    node_driver,
+    old_driver_reasons,
+)
+from buildmatrix.judge.subject import ImageSubject
+from buildmatrix.judge.unfit_artifacts import find_artifact_states
+from buildmatrix.matrix.kinds import version_range
+from buildmatrix.matrix.model import NodeClass
+
+
+def check_undecided_on_node_class(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per runtime, and one per wheel variant."""
+    return findings_of("BM710", image, undecided_reasons)
+
+
+def undecided_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+    """Yield what the image or the tables leave undecided about a node class."""
+    present = runtimes(image)
+    has_driver = version_range(node.driver).lowest is not None
+    if present and has_driver and drivers.has_tables(image.backend, image.catalogue):
+        fit = node_driver(image, node)
+        if all(runtime.version is None for runtime in present):
+            about = f"the version of {present[0].name} is not known"
+            yield _undecided_runtime(node, present[0], about)
+        elif fit is not None and fit.verdict == "unknown" and fit.runtime is not None:
+            about = f"no table has the toolkit of {fit.runtime.name} ({fit.runtime.version})"
+            yield _undecided_runtime(node, fit.runtime, about)
+    for item in image.inventory.distributions:
+        strange = (result for result in unsupported(image, item, node) if result.is_strange)
+        if item.variant is not None and (lacking := next(strange, None)) is not None:
+            yield Reason(
+                rule="BM710",
+                node=node.name,
+                state="undecided",
+                severity="warning",
+                about=f"{item.name} {item.version} is the variant {item.variant.label}",
+                there=f"whether {node.name} supports it is not known: {lacking.reason}",
+                owner=item.owner,
+                path=item.path,
+                fix=_undecided_fix(item.name),
+            )
+
+
+def _undecided_runtime(node: NodeClass, runtime: Runtime, about: str) -> Reason:
+    owner = runtime.evidence.distribution
+    return Reason(
+        rule="BM710",
+        node=node.name,
+        state="undecided",
+        severity="warning",
+        about=about,
+        there=f"nothing says whether driver {node.driver} of {node.name} runs it",
+        owner=owner,
+        path=runtime.evidence.path,
+        evidence=(runtime.evidence,),
+        fix=_undecided_fix(owner.partition("==")[0] if owner else None),
+    )
+
+
+def _undecided_fix(distribution: str | None) -> Fix:
+    advice = "run it on a machine of that class, and accept it with a [[waive]]"
+    return Fix("waive", advice, accept("BM710", distribution=distribution))
+
+
+# The grid of targets and node classes: what an image does on each class that its target runs on.
+#
+# It is made of the reasons that BM701 to BM705 and BM710 make their findings of, of what device
+# code, artifacts, wheel variants and files for some processors are worth there, and of what the
+# specification does not say.
+
+
+_RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
+    old_driver_reasons,
+    minor_version_reasons,
+    compat_package_reasons,
+    kernel_driver_reasons,
+    unmet_reasons,
+    undecided_reasons,
+)
+#: State functions of rules that do not concern node classes alone.
+_PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[GridState]], ...] = (
+    find_artifact_states,
+    find_variant_states,
+    find_instruction_states,
+)
+
+
+def fits(image: ImageSubject, findings: Collection[Finding]) -> tuple[NodeFit, ...]:
+    """One cell per node class of the target, in the order of the specification.
+
+    `findings` are those of the image: how bad it is that somebody's device code is missing is
+    theirs to say.
+    """
+    return tuple(_fit(image, node, findings) for node in image.target.node_classes)
+
+
+def accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[NodeFit, ...]:
+    """The same; reasons whose findings are all accepted say so. A waiver changes no state."""
+    waived: dict[tuple[str, str | None], bool] = {}
+    for finding in findings:
+        for name in (finding.distribution, None):
+            key = (finding.rule, name)
+            waived[key] = waived.get(key, True) and finding.waived is not None
+    return tuple(
+        replace(
+            cell,
+            reasons=tuple(
+                replace(
+                    reason,
+                    waived=bool(reason.rule)
+                    and waived.get((reason.rule, reason.distribution), False),
+                )
+                for reason in cell.reasons
+            ),
+        )
+        for cell in cells
+    )
+
+
+def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
+    said: list[GridState] = [
+        (
+            reason.state,
+            FitReason(reason.rule, reason.text, distribution=split_owner(reason.owner)[0]),
+        )
+        for rule in _RULES
+        for reason in rule(image, node)
+    ]
+    said += (item for rule in _PARTLY for item in rule(image, node))
+    said += _driver(image, node)
+    said += _devices(image, node, findings)
+    said.sort(key=lambda item: -NODE_STATES.index(item[0]))
+    state = said[0][0] if said else "ok"
+    reasons = tuple(dict.fromkeys(reason for _, reason in said))
+    return NodeFit(node.name, state, reasons, _device_fits(image, node))
+
+
+def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
+    """Return the device code's support for each GPU of a node class; empty without code."""
+    holders = code_holders(image)
+    codes = sorted({code for holder in holders for code in holder.architectures})
+    return tuple(
+        DeviceFit(
+            arch,
+            {code: support(arch, [code]) for code in codes},
+            {
+                item.holder.name: support_of(item.served.grade)
+                for item in coverage(image, arch).holders
+            },
+        )
+        for arch in (architectures(node, image.catalogue) if holders else ())
+    )
+
+
+def _driver(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
+    """Yield what is undecided about the driver, and remedies for an old one."""
+    catalogue, backend = image.catalogue, image.backend
+    if not drivers.has_tables(backend, catalogue) or not runtimes(image):
+        return
+    driver = version_range(node.driver)
+    if driver.lowest is None:
+        has = f"driver {node.driver}, which has no lowest version" if node.driver else "no driver"
+        yield "undecided", FitReason("", f"{node.name} names {has}")
+        return
+    if drivers.is_beyond(driver, backend, catalogue):
+        newest = drivers.newest_driver(backend, catalogue)
+        text = f"driver {node.driver} is newer than every table, and judged as {newest}"
+        yield "ok", FitReason("", text)
+    fit = node_driver(image, node)
+    if fit is None:
+        return
+    if fit.is_cured and fit.verdict in ("line", "refused") and fit.compat is not None:
+        text = f"{fit.name}; the forward-compatibility package {fit.compat.path} stands in for it"
+        yield "compat-package", FitReason("", text)
+
+
+def _devices(
+    image: ImageSubject, node: NodeClass, findings: Collection[Finding]
+) -> Iterator[GridState]:
+    """Yield the states of the device code on the devices."""
+    archs = architectures(node, image.catalogue)
+    if not archs:
+        if code_holders(image):
+            yield "undecided", FitReason("", f"{node.name} names no `products` and no `archs`")
+        return
+    errors = {
+        finding.distribution
+        for finding in findings
+        if finding.rule == "BM402" and finding.severity == "error" and finding.distribution
+    }
+    for arch in archs:
+        holders = coverage(image, arch).holders
+        lacking = [item for item in holders if item.served.is_missing]
+        for item in holders:
+            grade = item.served.grade
+            holder = item.holder
+            name = split_owner(holder.owner)[0]
+            if item.served.is_missing:
+                amount = "next to no" if item.served.is_of_most else "no"
+                text = f"{holder.name} has {amount} device code for {arch}"
+                is_refused = name in errors or len(lacking) == len(holders)
+                state: NodeState = "refused" if is_refused else "ok"
+                yield state, FitReason("BM402", text, distribution=name)
+            elif grade == "jit":
+                text = f"the code of {holder.name} is compiled for {arch} at the first start"
+                yield "jit", FitReason("BM403", text, distribution=name)
+            elif grade in ("none", "unknown"):
+                text = f"whether {holder.name} has device code for {arch} is not known"
+                yield "undecided", FitReason("BM402", text, distribution=name)

@@ -1,0 +1,420 @@
+"""BM706: a distribution finds another version of a library than it was built with.
+
+What it was built with is what its metadata asks for, else what its own files say, else what the
+catalogue knows of its release; what it finds is where the loader leads its NEEDED entries, and the
+names that it opens. Some open their libraries by names that they put together when they run: of
+those all copies in the tree are too old, or nothing is said. Linked libraries of another line are
+the business of BM302 and BM303, as far as those see them, and missing symbols that of BM305.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from packaging.specifiers import SpecifierSet
+
+from buildmatrix.base.parsing import requirement_or_none, version_or_none
+from buildmatrix.base.text import listing
+from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.facts.inventory.listing import distribution_name
+from buildmatrix.facts.inventory.model import Binary, Distribution
+from buildmatrix.facts.loader.process import Preloads, file_name
+from buildmatrix.facts.loader.resolver import Needed, Rule, resolve_opened
+from buildmatrix.judge.findings import chain_to_file, file_holder, finding, split_owner
+from buildmatrix.judge.library_versions import (
+    ExpectedVersion,
+    LeastVersion,
+    LibraryCopy,
+    expected_version,
+    in_front,
+    is_older,
+    least_versions,
+    library_version,
+    metadata_words,
+    needed_version,
+    role_of,
+    soname_globs,
+    stated_versions,
+)
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject
+from buildmatrix.matrix.kinds import Numbers, numbers
+
+#: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
+#: calls: cuDNN compares versions when it is loaded.
+_STRICT = ("dnn",)
+#: What leads the loader to a library, where it is not a search path of the file that links it.
+_LEADS: Mapping[Rule, str] = {
+    "environment": "LD_LIBRARY_PATH leads",
+    "cache": "ld.so.cache leads",
+}
+
+
+def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution and library that is found too old, or of another line."""
+    binaries = {binary.path: binary for binary in image.inventory.binaries}
+    needed: dict[str, list[Needed]] = {}
+    for item in image.resolution.needed:
+        binary = binaries.get(item.binary)
+        if binary is not None and binary.owner is not None and item.path is not None:
+            needed.setdefault(binary.owner, []).append(item)
+    libraries = _libraries(image)
+    yield from _without_parts(image, libraries)
+    for installed in image.inventory.distributions:
+        owner = installed.owner
+        yield from _beside(image, installed, owner)
+        match = distribution(installed.name, installed.version, image.catalogue)
+        if match is None or match.backend != image.backend:
+            continue
+        least_of = least_versions(installed)
+        linked = needed.get(owner, [])
+        judged = list(_judged(image, installed, owner, linked, binaries, least_of))
+        yield from judged
+        yield from _in_front(image, owner, {soname for item in judged for soname in item.chain})
+        names = {item.name for item in linked}
+        yield from _opened(image, owner, names, libraries, least_of)
+        yield from _of_another_line(image, owner, names, libraries, least_of)
+
+
+def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
+    """The libraries that distributions of their own exist for, by SONAME."""
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    globs = tuple(glob for row in rows for glob in row.libraries)
+    libraries: dict[str, list[LibraryCopy]] = {}
+    copies: list[tuple[str | None, LibraryCopy]] = [
+        (file_name(file.path), file) for file in image.inventory.closed if ".so" in file.path
+    ]
+    for binary in image.inventory.loadable:
+        is_known = binary.elf.dynamic_read
+        copies.append((binary.elf.soname if is_known else file_name(binary.path), binary))
+    for name, copy in copies:
+        if name is not None and matches_any(globs, name):
+            libraries.setdefault(name, []).append(copy)
+    return libraries
+
+
+def _opened(
+    image: ImageSubject,
+    owner: str,
+    linked: Collection[str],
+    libraries: Mapping[str, list[LibraryCopy]],
+    least_of: Mapping[str, LeastVersion],
+) -> Iterator[Finding]:
+    """Libraries that it asks for and does not link, where each that it may open is too old."""
+    for name, least in sorted(least_of.items()):
+        expected = needed_version(least)
+        if expected is None:
+            continue
+        globs = soname_globs(image, name)
+        for soname, copies in sorted(libraries.items()):
+            role = role_of(image, soname)
+            if soname in linked or role is None or not matches_any(globs, soname):
+                continue
+            opener, found = _opened_by_name(image, owner, soname, copies)
+            versions = [library_version(image, copy) for copy in found]
+            if all(is_older(version, expected) for version in versions):
+                present, version = found[0], versions[0]
+                assert version is not None
+                yield _finding(
+                    image,
+                    owner,
+                    soname,
+                    present,
+                    role,
+                    ExpectedVersion(expected, metadata_words(name, least)),
+                    version,
+                    "all that it can find is" if opener is None else "what it opens by its name is",
+                    binary=opener,
+                )
+
+
+def _opened_by_name(
+    image: ImageSubject, owner: str, soname: str, copies: Sequence[LibraryCopy]
+) -> tuple[str | None, Sequence[LibraryCopy]]:
+    """A file that opens a library by its bare name, and the copies that the loader finds by that.
+
+    All copies where nothing is known to do so, or where another one may be loaded before.
+    """
+    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    openers: dict[str, Binary | None] = {
+        item.path: binaries[item.path]
+        for item in image.evidence
+        if item.kind == "dlopen"
+        and item.weight == "strong"
+        and item.distribution == owner
+        and item.detail == soname
+        and item.path in binaries
+    }
+    for load in image.inventory.python_loads:
+        if load.owner == owner and soname in load.names and load.call != "find_library":
+            openers[load.path] = None
+    linked = any(item.name == soname for item in image.resolution.needed)
+    if linked or not openers:
+        return None, copies
+    opened = [(binary, soname) for binary in openers.values()]
+    found = {answer.path for answer in resolve_opened(image.inventory, opened)}
+    others = [copy.path for copy in copies if copy.path not in found]
+    preloads = Preloads(
+        replace(load, names=tuple(name for name in load.names if "/" in name))
+        for load in image.inventory.python_loads
+    )
+    if None in found or any(
+        preloads.place(item.owner, others) for item in image.inventory.distributions
+    ):
+        return None, copies
+    return next(iter(openers)), [copy for copy in copies if copy.path in found]
+
+
+def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterator[Finding]:
+    """Of what came with a distribution and is not what the loader takes; `told` is left out."""
+    name, number = split_owner(owner)
+    for item in in_front(image):
+        needed, present = item.needed, item.present
+        lacking = any(
+            missing.binary == needed.binary and present.path in missing.libraries
+            for missing in image.unbound
+        )
+        if item.owner != owner or needed.name in told or lacking:
+            continue
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} came with {needed.name} of {file_holder(image, item.own)}, and "
+            f"{_LEADS.get(needed.rule or 'path', 'the loader leads')} it to {present.path} of "
+            f"{file_holder(image, present)}, which {item.why}: an older one lacks what it may call",
+            severity="error" if role_of(image, needed.name) in _STRICT else "warning",
+            vendor=image.own_vendor,
+            owner=owner,
+            path=needed.binary,
+            chain=chain_to_file(image, owner, needed.binary, needed.name, present.path),
+            fix=Fix(
+                "pin",
+                f"take {present.path} out of the loader's way, so that it finds {item.own.path}",
+            ),
+            identity=needed.name,
+        )
+
+
+def _of_another_line(
+    image: ImageSubject,
+    owner: str,
+    linked: Collection[str],
+    libraries: Mapping[str, list[LibraryCopy]],
+    least_of: Mapping[str, LeastVersion],
+) -> Iterator[Finding]:
+    """Libraries that it was built with by its own files, and of which the tree has other lines."""
+    named = {glob for name in least_of for glob in soname_globs(image, name)}
+    for row, text in stated_versions(image, owner):
+        version = numbers(text)
+        copies = {
+            soname: present
+            for soname, present in sorted(libraries.items())
+            if matches_any(row.libraries, soname)
+        }
+        # What its metadata asks for is installed with it, or missed by others.
+        if version is None or not copies or named.intersection(row.libraries):
+            continue
+        lines = {_line(soname) for soname in copies}
+        if version[0] in lines or None in lines or copies.keys() & set(linked):
+            continue
+        soname, present = next(iter(copies.items()))
+        name, number = split_owner(owner)
+        role = role_of(image, soname)
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} was built with {demangle(soname).partition('.')[0]} {text} "
+            f"({row.file} says so) and opens that by itself, and {image.noun} has "
+            f"{listing(copies)} alone: it goes on without the GPU, or fails",
+            severity="error" if role in _STRICT else "warning",
+            vendor=image.own_vendor,
+            owner=owner,
+            path=present[0].path,
+            chain=chain_to_file(image, owner, soname, present[0].path),
+            fix=Fix("pin", f"bring version {version[0]} of the library, or take another {name}"),
+            identity=row.name,
+        )
+
+
+def _without_parts(
+    image: ImageSubject, libraries: Mapping[str, list[LibraryCopy]]
+) -> Iterator[Finding]:
+    """Bundled libraries that open further ones of their release, which nothing there has.
+
+    `libcudnn.so.8` opens `libcudnn_ops_infer.so.8`. Without a C library the base may bring them,
+    unless the set has another release of its own.
+    """
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    files: tuple[LibraryCopy, ...] = (*image.inventory.loadable, *image.inventory.closed)
+    present = {demangle(file_name(file.path)) for file in files if ".so" in file.path}
+    present.update(binary.elf.soname or "" for binary in image.inventory.loadable)
+    for binary in image.inventory.loadable:
+        soname = demangle(file_name(binary.path))
+        row = next((row for row in rows if matches_any(row.libraries, soname)), None)
+        line = _line(soname)
+        if row is None or line is None or binary.owner is None:
+            continue
+        begin = f"{soname.partition('.')[0]}_"
+        parts = [
+            literal.text
+            for literal in binary.elf.literals
+            if literal.text.startswith(begin)
+            and _line(literal.text) == line
+            and literal.text not in present
+        ]
+        others = {
+            name: copies
+            for name, copies in sorted(libraries.items())
+            if matches_any(row.libraries, name) and _line(demangle(name)) not in (line, None)
+        }
+        if not parts or not (others or image.resolution.is_root):
+            continue
+        name, number = split_owner(binary.owner)
+        has = f", but there is {listing(others)}" if others else ""
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} brings {soname}, which opens {listing(parts, 3)} by name, and "
+            f"nothing in {image.noun} is called so{has}: what it is for fails on the GPU",
+            severity="error" if role_of(image, soname) in _STRICT else "warning",
+            vendor=image.own_vendor,
+            owner=binary.owner,
+            path=binary.path,
+            chain=chain_to_file(image, binary.owner, binary.path, parts[0]),
+            fix=Fix("pin", f"bring version {line} of the library, or take another {name}"),
+            identity=begin,
+        )
+
+
+def _line(soname: str) -> int | None:
+    """The major version in a SONAME; the runtime of CUDA 11 is `libcudart.so.11.0`."""
+    version = numbers(soname.partition(".so.")[2])
+    return version[0] if version is not None else None
+
+
+def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
+    """Yield the findings about distributions that must have the same version as another one."""
+    for row in drivers.of_backend(image.catalogue.version_pairs, image.backend):
+        if not matches_any(row.distributions, installed.name):
+            continue
+        others = [item for item in image.inventory.distributions if item.name == row.beside]
+        required = _specifier(installed, row.beside) if row.version == "required" else None
+        if not others or any(_fits(installed, item, required) for item in others):
+            continue
+        version = others[0].version
+        alone = "the same version" if required is None else f"{row.beside}{required}"
+        yield finding(
+            "BM706",
+            image,
+            f"{installed.name} {installed.version} is beside {row.beside} {version}, and works "
+            f"with {alone} alone: {row.effect}",
+            vendor=image.own_vendor,
+            owner=owner,
+            path=installed.path,
+            chain=chain_to_file(image, owner, f"{row.beside} {version}"),
+            fix=Fix(
+                "pin",
+                f"bring {installed.name} and {row.beside} to "
+                + ("the same version" if required is None else "versions of one release"),
+            ),
+            identity=row.beside,
+        )
+
+
+def _fits(installed: Distribution, other: Distribution, required: SpecifierSet | None) -> bool:
+    """Return True if one works beside another; unreadable versions are not compared."""
+    if required is None:
+        return _same(installed.version, other.version)
+    # A build of it, `0.10.2+rocm`, is that version.
+    public = other.version.partition("+")[0]
+    return version_or_none(public) is None or required.contains(public, prereleases=True)
+
+
+def _specifier(installed: Distribution, name: str) -> SpecifierSet:
+    """The versions of a distribution that metadata asks for, extras and environments left aside."""
+    for line in installed.requires:
+        requirement = requirement_or_none(line)
+        if requirement and distribution_name(requirement.name) == name and requirement.specifier:
+            return requirement.specifier
+    return SpecifierSet()
+
+
+def _same(first: str, second: str) -> bool:
+    """Return True if two versions begin with the same numbers, or one has no numbers."""
+    ours, theirs = numbers(first), numbers(second)
+    return ours is None or theirs is None or ours == theirs
+
+
+def _judged(
+    image: ImageSubject,
+    installed: Distribution,
+    owner: str,
+    needed: list[Needed],
+    binaries: Mapping[str, Binary],
+    least_of: Mapping[str, LeastVersion],
+) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for item in sorted(needed, key=lambda item: (item.name, item.binary)):
+        if item.name in seen or item.path is None:
+            continue
+        role = role_of(image, item.name)
+        present = binaries.get(item.path)
+        if role is None or present is None or present.owner == owner:
+            continue
+        seen.add(item.name)
+        expected = expected_version(image, installed, item.name, least_of, binaries)
+        version = library_version(image, present)
+        if expected is None or version is None:
+            continue
+        if not is_older(version, expected.version):
+            continue
+        yield _finding(
+            image,
+            owner,
+            item.name,
+            present,
+            role,
+            expected,
+            version,
+            "the loader leads it to",
+            binary=item.binary,
+        )
+
+
+def _finding(
+    image: ImageSubject,
+    owner: str,
+    soname: str,
+    present: LibraryCopy,
+    role: str,
+    expected: ExpectedVersion,
+    version: Numbers,
+    leads: str,
+    *,
+    binary: str | None,
+) -> Finding:
+    """`binary` is what links or opens the library; None where it is unknown."""
+    name, number = split_owner(owner)
+    wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
+    severity: Severity = "error" if role in _STRICT else "warning"
+    return finding(
+        "BM706",
+        image,
+        f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
+        f"{present.path} of {file_holder(image, present)}, which is {has}: an older one lacks what "
+        "it may call",
+        severity=severity,
+        vendor=image.own_vendor,
+        owner=owner,
+        path=binary or present.path,
+        chain=chain_to_file(
+            image, owner, *([binary] if binary is not None else []), soname, present.path
+        ),
+        fix=Fix(
+            "pin",
+            f"take the older library out of the way, or bring {soname} to {wanted} or later there",
+        ),
+    )

@@ -1,0 +1,467 @@
+"""Licenses of distributions and files, and the lists of the policy: BM608 and BM609."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.utils import canonicalize_name
+
+from buildmatrix.base.parsing import parse_specifiers, version_or_none
+from buildmatrix.base.text import listing
+from buildmatrix.catalogue.entries import Redistribution
+from buildmatrix.catalogue.names import demangle, matches, matches_any
+from buildmatrix.facts.inventory.model import Distribution
+from buildmatrix.judge.findings import chain_to_file, finding
+from buildmatrix.judge.fixes import accept
+from buildmatrix.judge.model import Finding, Fix
+from buildmatrix.judge.subject import ImageSubject, Present
+from buildmatrix.matrix.kinds import distribution_part
+from buildmatrix.matrix.model import Listed
+
+# The license of a distribution, as its metadata has it, against lists of licenses.
+#
+# SPDX license expressions (SPDX 2.3, annex D; PEP 639). Metadata from before PEP 639 says less: the
+# header `License` is free text, and some classifiers name a family of licenses. A family is held as
+# a pattern (`BSD-*`), and a list that names a part of it does not decide.
+
+
+Answer = Literal["yes", "unknown", "no"]
+_RANK: dict[Answer, int] = {"no": 0, "unknown": 1, "yes": 2}
+
+#: License without an SPDX identifier: rights that only the vendor's terms give.
+PROPRIETARY = "LicenseRef-Proprietary"
+#: Classifiers of PyPI (trove-classifiers 2026.1) below `License ::`, without `OSI Approved ::`.
+_CLASSIFIERS = {
+    "Apache Software License": "Apache-*",
+    "Artistic License": "Artistic-*",
+    "BSD License": "BSD-*",
+    "Boost Software License 1.0 (BSL-1.0)": "BSL-1.0",
+    "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication": "CC0-1.0",
+    "GNU Affero General Public License v3": "AGPL-3.0*",
+    "GNU Affero General Public License v3 or later (AGPLv3+)": "AGPL-3.0-or-later",
+    "GNU General Public License (GPL)": "GPL-*",
+    "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
+    "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
+    "GNU General Public License v3 (GPLv3)": "GPL-3.0-only",
+    "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
+    "GNU Lesser General Public License v2 (LGPLv2)": "LGPL-2.0-only",
+    "GNU Lesser General Public License v2 or later (LGPLv2+)": "LGPL-2.0-or-later",
+    "GNU Lesser General Public License v3 (LGPLv3)": "LGPL-3.0-only",
+    "GNU Lesser General Public License v3 or later (LGPLv3+)": "LGPL-3.0-or-later",
+    "GNU Library or Lesser General Public License (LGPL)": "LGPL-*",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "MIT No Attribution License (MIT-0)": "MIT-0",
+    "Mozilla Public License 1.1 (MPL 1.1)": "MPL-1.1",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Other/Proprietary License": PROPRIETARY,
+    "Python Software Foundation License": "PSF-*",
+    "The Unlicense (Unlicense)": "Unlicense",
+    "Universal Permissive License (UPL)": "UPL-1.0",
+    "zlib/libpng License": "Zlib",
+}
+#: Texts of the header `License`, in lower case and without `the` and `license`.
+_TEXTS = {
+    "apache": "Apache-*",
+    "apache 2": "Apache-2.0",
+    "apache 2.0": "Apache-2.0",
+    "apache software": "Apache-*",
+    "apache software 2.0": "Apache-2.0",
+    "apache version 2.0": "Apache-2.0",
+    "bsd": "BSD-*",
+    "bsd 2-clause": "BSD-2-Clause",
+    "bsd 3-clause": "BSD-3-Clause",
+    "bsd-3": "BSD-3-Clause",
+    "3-clause bsd": "BSD-3-Clause",
+    "modified bsd": "BSD-3-Clause",
+    "new bsd": "BSD-3-Clause",
+    "gplv2": "GPL-2.0*",
+    "gplv3": "GPL-3.0*",
+    "lgpl": "LGPL-*",
+    "mpl 2.0": "MPL-2.0",
+    "nvidia proprietary software": PROPRIETARY,
+    "proprietary": PROPRIETARY,
+    "psf": "PSF-*",
+}
+#: Words of an expression, and how deep its parentheses may nest.
+_WORDS = re.compile(r"[()]|[^\s()]+")
+_DEEPEST = 20
+
+
+def licenses(distribution: Distribution) -> tuple[str, ...]:
+    """Return the licenses in its metadata as SPDX expressions; empty if unknown.
+
+    Several come from classifiers, which do not say whether all apply or any.
+    """
+    if distribution.license_expression:
+        return _canonical(distribution.license_expression)
+    text = distribution.license
+    words = " ".join(re.sub(r"\b(the|license)\b|,", " ", text.lower()).split())
+    if exact := (_canonical(text) if text else ()) or tuple(filter(None, [_TEXTS.get(words)])):
+        return exact
+    names = (name.rpartition(" :: ")[2] for name in distribution.license_classifiers)
+    return tuple(dict.fromkeys(_CLASSIFIERS[name] for name in names if name in _CLASSIFIERS))
+
+
+def accepted(
+    expressions: Sequence[str], allowed: Sequence[Listed], forbidden: Sequence[Listed]
+) -> Answer:
+    """Return the answer of lists for a license. One of the alternatives (`OR`) is enough."""
+    answers = {_expression(text, allowed, forbidden) for text in expressions}
+    return answers.pop() if len(answers) == 1 else "unknown"
+
+
+def names(expressions: Sequence[str], entry: Listed) -> bool:
+    """Return True if an entry of a list applies to some license of an expression."""
+    leaves = [leaf for text in expressions for leaf in re.split(r" AND | OR ", text)]
+    return any(_fits_license(leaf.strip("() "), entry) == "yes" for leaf in leaves)
+
+
+def _canonical(text: str) -> tuple[str, ...]:
+    try:
+        return (canonicalize_license_expression(text),)
+    except (InvalidLicenseExpression, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+
+
+def _expression(text: str, allowed: Sequence[Listed], forbidden: Sequence[Listed]) -> Answer:
+    words = [*_WORDS.findall(text), ""]
+    place = 0
+
+    def alternatives(depth: int) -> Answer:
+        return max(joined("OR", conjunction, depth), key=_RANK.__getitem__)
+
+    def conjunction(depth: int) -> Answer:
+        return min(joined("AND", single, depth), key=_RANK.__getitem__)
+
+    def joined(word: str, part: Callable[[int], Answer], depth: int) -> Iterator[Answer]:
+        nonlocal place
+        yield part(depth)
+        while words[place] == word:
+            place += 1
+            yield part(depth)
+
+    def single(depth: int) -> Answer:
+        nonlocal place
+        word = words[place]
+        place += 1
+        if word == "(":
+            if depth == _DEEPEST:
+                raise RecursionError
+            answer = alternatives(depth + 1)
+            place += 1
+            return answer
+        if words[place] == "WITH":
+            word = f"{word} WITH {words[place + 1]}"
+            place += 2
+        return _leaf(word, allowed, forbidden)
+
+    try:
+        return alternatives(0)
+    except (RecursionError, IndexError):
+        return "unknown"
+
+
+def _leaf(leaf: str, allowed: Sequence[Listed], forbidden: Sequence[Listed]) -> Answer:
+    refused = _best_answer(leaf, forbidden)
+    if refused == "yes":
+        return "no"
+    let_in = _best_answer(leaf, allowed) if allowed else "yes"
+    return "unknown" if refused == "unknown" and let_in == "yes" else let_in
+
+
+def _best_answer(leaf: str, entries: Sequence[Listed]) -> Answer:
+    answers = [_fits_license(leaf, entry) for entry in entries]
+    return max(answers, key=_RANK.__getitem__, default="no")
+
+
+def _fits_license(leaf: str, entry: Listed) -> Answer:
+    """Return the answer of an entry for a license; it applies with any exception, too."""
+    text, pattern = leaf.lower(), entry.text.lower()
+    if matches(pattern, text) or matches(pattern, text.partition(" with ")[0]):
+        return "yes"
+    return "unknown" if "*" in text and matches(text, pattern) else "no"
+
+
+# Files that a vendor's license does not let everybody redistribute, for BM608 and BM609
+
+
+#: Entry of `forbid-licenses` that enables it.
+NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
+
+
+def is_about_redistribution(entry: Listed) -> bool:
+    """Return True if an entry of `forbid-licenses` is about redistribution."""
+    return entry.text.lower() == NOT_REDISTRIBUTABLE.lower()
+
+
+def find_withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
+    """Owner, license, and paths of files that the license of their vendor does not list."""
+    held: dict[tuple[str | None, str], list[str]] = {}
+    for path, owner in _withheld_files(image):
+        covering = _of_distribution(image, owner) or _of_path(image, path)
+        name = demangle(path.rpartition("/")[2])
+        if covering and not any(matches_any(entry.names, name) for entry in covering):
+            held.setdefault((owner, covering[0].license), []).append(path)
+    for (owner, license), paths in held.items():
+        yield owner, license, paths
+
+
+def find_unread_terms(image: ImageSubject) -> Iterator[tuple[Distribution, str]]:
+    """Yield distributions under their vendor's own terms that are not in the catalogue."""
+    for item in image.inventory.distributions:
+        terms = next((text for text in licenses(item) if "licenseref-" in text.lower()), None)
+        if terms and not _of_distribution(image, item.owner):
+            yield item, terms
+
+
+def _withheld_files(image: ImageSubject) -> Iterator[tuple[str, str | None]]:
+    """Programs, libraries, archives and device code; of those that stayed closed what the
+    catalogue knows as tools, and libraries.
+    """
+    for binary in image.inventory.loadable:
+        yield binary.path, binary.owner
+    for artefact in image.inventory.artefacts:
+        if artefact.container is None:
+            yield artefact.path, artefact.owner
+    for file in image.inventory.closed:
+        name = file.path.rpartition("/")[2]
+        if ".so" in name or image.catalogue.tools.find(name):
+            yield file.path, file.owner
+
+
+def _of_distribution(image: ImageSubject, owner: str | None) -> Sequence[Redistribution]:
+    name = (owner or "").partition("==")[0]
+    entries = (owned.entry for owned in image.catalogue.redistribution)
+    return [entry for entry in entries if name and matches_any(entry.distributions, name)]
+
+
+def _of_path(image: ImageSubject, path: str) -> Sequence[Redistribution]:
+    entries = (owned.entry for owned in image.catalogue.redistribution)
+    return [entry for entry in entries if matches_any(entry.paths, path)]
+
+
+# BM608: what the lists of the policy forbid, or do not allow
+
+
+def check_not_allowed(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution for its name, one for its license, one for each entry that is
+    about its libraries, and one for what its license does not let everybody pass on.
+    """
+    yield from _listed_distributions(image)
+    yield from _listed_libraries(image)
+    yield from _listed_licenses(image)
+    yield from _withheld(image)
+
+
+def entries(lists: Mapping[str, tuple[Listed, ...]], backend: str) -> tuple[Listed, ...]:
+    """Return the entries of a list for a backend, with those for all backends."""
+    return (*lists.get("*", ()), *lists.get(backend, ()))
+
+
+def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Listed]]:
+    """Licenses that are forbidden and those that are allowed."""
+    forbidden = entries(image.policy.forbid.licenses, image.backend)
+    return (
+        [entry for entry in forbidden if not is_about_redistribution(entry)],
+        entries(image.policy.allow.licenses, image.backend),
+    )
+
+
+def redistribution_asked(image: ImageSubject) -> Listed | None:
+    """The entry that forbids what may not be passed on; None without one."""
+    forbidden = entries(image.policy.forbid.licenses, image.backend)
+    return next((entry for entry in forbidden if is_about_redistribution(entry)), None)
+
+
+def _listed_distributions(image: ImageSubject) -> Iterator[Finding]:
+    forbidden = entries(image.policy.forbid.distributions, image.backend)
+    allowed = entries(image.policy.allow.distributions, image.backend)
+    for present in image.present if forbidden or allowed else ():
+        entry = next((entry for entry in forbidden if _is_meant(entry, present, True)), None)
+        if entry is not None:
+            why = _forbidden(entry, "distributions")
+        elif allowed and not any(_is_meant(entry, present, False) for entry in allowed):
+            why = _missing_entries(allowed, "distributions")
+        else:
+            continue
+        yield finding(
+            "BM608",
+            image,
+            f"{present} {why}",
+            owner=present.owner,
+            path=present.path,
+            chain=image.chain_to(present.name) or (str(present),),
+            fix=_list_fix(f"take {present.name} out of what asks for it", "distributions"),
+            identity="distributions",
+        )
+
+
+def _is_meant(entry: Listed, present: Present, otherwise: bool) -> bool:
+    """Return True if an entry is about a distribution; `otherwise` if its version is unknown."""
+    name = distribution_part(entry.text)
+    glob = name if "*" in name or "?" in name else canonicalize_name(name)
+    if not matches(glob.lower().replace("_", "-").replace(".", "-"), present.name):
+        return False
+    versions = entry.text[len(name) :].strip()
+    if not versions:
+        return True
+    version = version_or_none(present.version)
+    if version is None:
+        return otherwise
+    return parse_specifiers(versions).contains(version, prereleases=True)
+
+
+def _listed_libraries(image: ImageSubject) -> Iterator[Finding]:
+    forbidden = entries(image.policy.forbid.libraries, image.backend)
+    allowed = entries(image.policy.allow.libraries, image.backend)
+    if not (forbidden or allowed):
+        return
+    by_reason: dict[tuple[str | None, str], list[str]] = {}
+    for path, owner, soname in _listed_files(image):
+        entry = next(
+            (e for e in forbidden if matches_any([e.text], soname or _entry_name(path))), None
+        )
+        entry = entry or next((e for e in forbidden if matches(e.text, _entry_name(path))), None)
+        if entry is not None:
+            by_reason.setdefault((owner, _forbidden(entry, "libraries")), []).append(path)
+        elif allowed and soname and owner and not matches_any([e.text for e in allowed], soname):
+            by_reason.setdefault((owner, _missing_entries(allowed, "libraries")), []).append(path)
+    for (owner, why), paths in by_reason.items():
+        shown = listing(path.rpartition("/")[2] for path in paths)
+        brings = f"{owner.replace('==', ' ')} brings {shown}, which" if owner else shown
+        yield finding(
+            "BM608",
+            image,
+            f"{brings} {why}",
+            owner=owner,
+            path=paths[0],
+            chain=chain_to_file(image, owner, paths[0]),
+            fix=_list_fix("take out what brings it", "libraries"),
+            identity=f"libraries {why.partition(' (')[0]}",
+        )
+
+
+def _listed_files(image: ImageSubject) -> Iterator[tuple[str, str | None, str]]:
+    """Path, owner and soname of shared libraries; of one that stayed closed only the name."""
+    for binary in image.inventory.loadable:
+        if binary.elf.type == "dyn":
+            yield binary.path, binary.owner, demangle(binary.elf.soname or "")
+    for file in image.inventory.closed:
+        if ".so" in file.path.rpartition("/")[2]:
+            yield file.path, file.owner, ""
+
+
+def _entry_name(path: str) -> str:
+    return demangle(path.rpartition("/")[2])
+
+
+def _listed_licenses(image: ImageSubject) -> Iterator[Finding]:
+    forbidden, allowed = license_lists(image)
+    for item in image.inventory.distributions if forbidden or allowed else ():
+        expressions = licenses(item)
+        if not expressions or accepted(expressions, allowed, forbidden) != "no":
+            continue
+        entry = next((entry for entry in forbidden if names(expressions, entry)), None)
+        why = _forbidden(entry, "licenses") if entry else _missing_entries(allowed, "licenses")
+        owner = item.owner
+        yield finding(
+            "BM608",
+            image,
+            f"{item.name} {item.version} has the license {listing(expressions)}, which {why}",
+            owner=owner,
+            path=item.path,
+            chain=chain_to_file(image, owner, item.path),
+            fix=_list_fix(f"take {item.name} out of what asks for it", "licenses"),
+            identity="licenses",
+        )
+
+
+def _withheld(image: ImageSubject) -> Iterator[Finding]:
+    entry = redistribution_asked(image)
+    if entry is None:
+        return
+    for owner, license, paths in find_withheld(image):
+        shown = listing(path.rpartition("/")[2] for path in paths)
+        brings = f"{owner.replace('==', ' ')} brings {shown}" if owner else shown
+        yield finding(
+            "BM608",
+            image,
+            f"{brings}: the {license} does not list that as what may be passed on, and this "
+            f"{_forbidden(entry, 'licenses')}",
+            owner=owner,
+            path=paths[0],
+            chain=chain_to_file(image, owner, paths[0]),
+            fix=_list_fix("leave it in the stage that builds, and out of the image", "licenses"),
+            identity="redistribution",
+        )
+
+
+def _forbidden(entry: Listed, kind: str) -> str:
+    return f"is forbidden: `forbid-{kind}` under [policy] has `{entry.text}` ({entry.position})"
+
+
+def _missing_entries(allowed: Sequence[Listed], kind: str) -> str:
+    return f"is not allowed: `allow-{kind}` under [policy] does not list it ({allowed[0].position})"
+
+
+def _list_fix(advice: str, kind: str) -> Fix:
+    return Fix("remove", f"{advice}, or change the lists of {kind} under [policy]")
+
+
+# BM609: the policy has lists of licenses, and a license cannot be matched with them.
+#
+# The run is undecided as long as a finding of this rule is a warning
+# (`judge.acceptance.leaves_open`).
+
+
+#: Characters of what metadata says, in a message.
+_SHOWN = 80
+
+
+def check_unknown_license(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution and question: which license, and what it lets one pass on."""
+    forbidden, allowed = license_lists(image)
+    for item in image.inventory.distributions if forbidden or allowed else ():
+        expressions = licenses(item)
+        if expressions and accepted(expressions, allowed, forbidden) != "unknown":
+            continue
+        why = f"{_why_unknown(item, expressions)}, so no list of licenses under [policy] decides"
+        yield _unknown_license(image, item, why, "")
+    for item, terms in find_unread_terms(image) if redistribution_asked(image) else ():
+        why = f"its license is {terms}, and no data file says what that lets everybody pass on"
+        yield _unknown_license(image, item, why, "redistribution")
+
+
+def _unknown_license(image: ImageSubject, item: Distribution, why: str, identity: str) -> Finding:
+    owner = item.owner
+    return finding(
+        "BM609",
+        image,
+        f"{item.name} {item.version}: {why}",
+        owner=owner,
+        path=item.path,
+        chain=chain_to_file(image, owner, item.path),
+        fix=Fix(
+            "waive",
+            "read its license, and accept it with a [[waive]]",
+            accept("BM609", distribution=item.name),
+        ),
+        identity=identity,
+    )
+
+
+def _why_unknown(item: Distribution, expressions: tuple[str, ...]) -> str:
+    if len(expressions) > 1:
+        return f"its classifiers name {listing(expressions)}, and not whether all of them hold"
+    if expressions and "*" in expressions[0]:
+        return f"its metadata names no single license but {expressions[0]}"
+    if expressions:
+        return f"its license is {expressions[0][:_SHOWN]}"
+    said = item.license_expression or item.license
+    if said:
+        return f"its metadata has no SPDX license but {said[:_SHOWN]!r}"
+    return "its metadata names no license"

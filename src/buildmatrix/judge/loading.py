@@ -1,0 +1,462 @@
+"""Rules about files that the loader refuses: BM302 and BM305."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from buildmatrix.base.text import listing
+from buildmatrix.catalogue.lookup import library
+from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.catalogue.releases import requirements
+from buildmatrix.facts.inventory.model import Binary, ClosedFile
+from buildmatrix.facts.loader.binding import Unbound
+from buildmatrix.facts.loader.process import file_name
+from buildmatrix.facts.loader.resolver import Needed
+from buildmatrix.judge.evidence import title
+from buildmatrix.judge.findings import (
+    BASE,
+    chain_to_file,
+    file_holder,
+    finding,
+    holder,
+    split_owner,
+)
+from buildmatrix.judge.fixes import quoted
+from buildmatrix.judge.imports import is_extension
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject, once
+
+# BM302: a file links a library that exists nowhere in the image.
+#
+# A folder or a wheel without a C library leaves everything that a system gives unresolved, and
+# proves nothing: there only those names count that belong to another toolkit line of this backend,
+# which no base image of the target's line has; and those of which the set itself has another major
+# version, in a distribution that is there for the one that links it. Names of other backends are
+# BM301's.
+#
+# Of several libraries the one is named that an import fails on: ld.so loads breadth first, and
+# stops at the first that it does not find.
+
+
+def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution, and one for all files that belong to none."""
+    is_root = image.resolution.is_root
+    linked = image.linked
+    owners = {binary.path: binary.owner or "" for binary in linked.inventory.binaries}
+    majors = _OtherMajors(image)
+    # What only tables show of single libraries settles no verdict.
+    known = set(image.resolution.missing)
+    missing = [
+        needed
+        for needed in linked.resolution.missing
+        if (
+            (needed in known and (is_root or image.tree.is_other_line(needed.name)))
+            or (not is_root and majors.holder(owners[needed.binary], needed.name))
+        )
+        and not _expected(image, needed)
+        and image.backend not in image.tree.supplied.get(owners[needed.binary], ())
+    ]
+    missing.sort(key=lambda needed: (owners[needed.binary], needed.binary, needed.name))
+    for owner, group in groupby(missing, key=lambda needed: owners[needed.binary]):
+        yield _missing_library(image, owner or None, list(group), majors)
+
+
+class _OtherMajors:
+    """Libraries of which distributions of the set have another major version.
+
+    Counted are those of distributions that the one in question requires, and vendors' libraries of
+    this backend, which have distributions of their own. Copies under names of their own are
+    no other one.
+    """
+
+    def __init__(self, image: ImageSubject) -> None:
+        self._catalogue = image.catalogue
+        self._vendors = {
+            present.owner
+            for present, match in image.matches
+            if match.kind == "native" and match.backend == image.backend
+        }
+        #: Name without its version → file name → owner.
+        self._names: dict[str, dict[str, str]] = {}
+        inventory = image.linked.inventory
+        files: tuple[Binary | ClosedFile, ...] = (*inventory.loadable, *inventory.closed)
+        for file in files:
+            if ".so." not in file.path:
+                continue
+            name = file_name(file.path)
+            stem, separator, _ = name.rpartition(".so.")
+            if separator and file.owner and name == demangle(name):
+                self._names.setdefault(stem, {})[name] = file.owner
+        self._distributions = image.inventory.distributions
+        self._requires: dict[str, set[str]] = {}
+
+    def holder(self, owner: str, name: str) -> tuple[str, str] | None:
+        """Another version of the library `name`, which `owner` links, and whose it is."""
+        stem, separator, version = name.rpartition(".so.")
+        major = version.partition(".")[0]
+        if not separator or not major.isdecimal():
+            return None
+        for other, holds in sorted(self._names.get(stem, {}).items()):
+            other_major = version_of(other).partition(".")[0]
+            if (
+                holds != owner
+                and other_major.isdecimal()
+                and int(other_major) != int(major)
+                and (holds in self._vendors or holds.partition("==")[0] in self._required_by(owner))
+            ):
+                return other, holds
+        return None
+
+    def _required_by(self, owner: str) -> set[str]:
+        """Names that a distribution requires."""
+        if owner not in self._requires:
+            self._requires[owner] = {
+                required.name
+                for item in self._distributions
+                if item.owner == owner
+                for required in requirements(item, self._catalogue)
+                if required.active
+            }
+        return self._requires[owner]
+
+
+def _missing_library(
+    image: ImageSubject, owner: str | None, missing: list[Needed], majors: _OtherMajors
+) -> Finding:
+    rank = {"error": 0, "warning": 1, "note": 2}
+    ways = _ways(image, owner)
+    judged = {needed: _missing_library_severity(image, owner, needed, ways) for needed in missing}
+    severity = min(judged.values(), key=lambda severity: rank[severity])
+    first = next(needed for needed in missing if judged[needed] == severity)
+    if any(_entry(needed) in ways for needed in missing if judged[needed] == severity):
+        order = {entry: place for place, entry in enumerate(ways)}
+        missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
+        first = missing[0]
+    way = ways.get(_entry(first), (first.binary,))
+    other = majors.holder(owner or "", first.name)
+    return finding(
+        "BM302",
+        image,
+        f"{holder(owner)} links {listing(dict.fromkeys(needed.name for needed in missing))}, which "
+        f"is not in {image.noun} and is not provided by the host: {first.binary} cannot be loaded"
+        f"{_use(image, first, way[0])}{_lines(image, first)}{_other_major(other)}",
+        severity=severity,
+        owner=owner,
+        path=first.binary,
+        chain=chain_to_file(image, owner, *way, first.name),
+        fix=_missing_library_fix(
+            image, owner, first, missing, [item for item in missing if _entry(item) in ways]
+        ),
+    )
+
+
+def _entry(needed: Needed) -> tuple[str, str]:
+    return needed.binary, needed.name
+
+
+@once
+def _links(image: ImageSubject) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    return image.resolution.links()
+
+
+@once
+def _named_majors(image: ImageSubject) -> frozenset[str]:
+    """Files that Python code imports by their names, with nothing that catches the failure."""
+    return frozenset(item.path for item in image.inventory.loadable if item.reach == "import")
+
+
+def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Binary and NEEDED entry → files from what an import of `owner` opens down to the binary.
+
+    In the order in which ld.so comes to them.
+    """
+    if owner is None:
+        return {}
+    links = _links(image)
+    ways: dict[tuple[str, str], tuple[str, ...]] = {}
+    seen: set[str] = set()
+    named = _named_majors(image)
+    heads = [
+        binary.path
+        for binary in image.inventory.loadable
+        if binary.owner == owner and (binary.path in named or is_extension(binary.path))
+    ]
+    # Some import their modules by names that only a run shows, as cv2 does.
+    for head in sorted(
+        heads, key=lambda path: (path not in named, image.reach.get(path) != "import")
+    ):
+        ahead: list[tuple[str, ...]] = [(head,)]
+        for way in ahead:  # grows while it is walked
+            if way[-1] in seen:
+                continue
+            seen.add(way[-1])
+            for name, paths in links.get(way[-1], {}).items():
+                ways.setdefault((way[-1], name), way)
+                ahead.extend((*way, path) for path in paths[:1])
+    return ways
+
+
+def _other_major(other: tuple[str, str] | None) -> str:
+    """Which version of the library is there instead."""
+    return f". {other[1].replace('==', ' ')} has {other[0]}" if other is not None else ""
+
+
+def _lines(image: ImageSubject, needed: Needed) -> str:
+    """Describe the role of the target's toolkit line."""
+    if not image.tree.is_other_line(needed.name):
+        return ""
+    backend = title(image.backend, image.catalogue)
+    return (
+        f". {needed.name} is of {backend} {_lines_of(image, needed)}, and this target is for "
+        + (f"{backend} {image.line}")
+    )
+
+
+def _lines_of(image: ImageSubject, needed: Needed) -> str:
+    library_matches = library(needed.name, None, image.catalogue)
+    return " or ".join(
+        line
+        for match in library_matches
+        if match.owned.backend == image.backend
+        for line in match.lines
+    )
+
+
+def _missing_library_fix(
+    image: ImageSubject,
+    owner: str | None,
+    item: Needed,
+    missing: Sequence[Needed],
+    opened: Sequence[Needed],
+) -> Fix:
+    """`opened` are those of `missing` that stand behind extension modules."""
+    name, _ = split_owner(owner)
+    if image.tree.is_other_line(item.name):
+        backend = title(image.backend, image.catalogue)
+        return Fix(
+            "pin",
+            f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
+            f"or make the target for {backend} {_lines_of(image, item)}",
+        )
+    cure = _packages(image, list(dict.fromkeys(needed.name for needed in opened)))
+    if cure is not None:
+        return cure
+    names = sorted({needed.name for needed in missing})
+    entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
+    subject, pronoun = ("it is", "it") if len(names) == 1 else ("they are", "them")
+    return Fix(
+        "rebuild",
+        f"install what provides {', '.join(names)}"
+        + (f", or take {name} in a build for this runtime" if name else "")
+        + f"; or, if {subject} never loaded, allow {pronoun}: `{entry}` under [policy]",
+        f"[policy]\n{entry}\n",
+    )
+
+
+def _packages(image: ImageSubject, names: Sequence[str]) -> Fix | None:
+    """The system's packages that provide libraries, as far as the catalogue knows them."""
+    rows = {
+        name: row.entry
+        for row in image.catalogue.library_packages
+        for name in names
+        if name in row.entry.names
+    }
+    if not rows:
+        return None
+    entries = [rows[name] for name in names if name in rows]
+    debian = dict.fromkeys(entry.debian for entry in entries)
+    rpm = dict.fromkeys(entry.rpm for entry in entries)
+    alpine = dict.fromkeys(entry.alpine for entry in entries)
+    line = f"system-packages = [{', '.join(map(quoted, debian))}]"
+    others = [name for name in names if name not in rows]
+    return Fix(
+        "rebuild",
+        f"write `{line}` under [backend.{image.backend}] (Debian); of RPMs install "
+        f"{', '.join(rpm)}, on Alpine {', '.join(alpine)}"
+        + (f"; and install what provides {', '.join(others)}" if others else ""),
+        f"[backend.{image.backend}]\n{line}\n",
+    )
+
+
+def _use(image: ImageSubject, needed: Needed, head: str) -> str:
+    """Who loads the file, and what happens then; `head` is what Python opens."""
+    place = next((b.reached_from for b in image.inventory.binaries if b.path == head), None)
+    at = f" ({place})" if place else ""
+    match image.reach.get(needed.binary):
+        case "import":
+            return f", and an import loads it{at}"
+        case "guarded":
+            return f"; the import goes on without it{at}"
+        case "lazy":
+            return "; only a call loads it"
+    return ""
+
+
+def _missing_library_severity(
+    image: ImageSubject,
+    owner: str | None,
+    needed: Needed,
+    ways: Mapping[tuple[str, str], tuple[str, ...]],
+) -> Severity:
+    """Return an error if an import fails for a library of the catalogue.
+
+    What an import does without, or what a call or nothing loads, is a warning. Files of no
+    distribution are the system's: what they miss is its packagers' choice.
+    """
+    if owner is None:
+        return "note"
+    verdict = image.verdicts.get(owner)
+    failure = verdict.failure if verdict is not None else None
+    if failure is not None and (failure.path, failure.name) == (needed.binary, needed.name):
+        return "error"
+    # What was not read may survive it.
+    is_open = verdict is not None and verdict.is_open
+    if is_open or image.reach.get(needed.binary) != "import":
+        return "warning"
+    # Not every extension module that Python code says nothing of is imported.
+    way = ways.get(_entry(needed), ())
+    is_named = bool(way) and way[0] in _named_majors(image)
+    is_known = library(needed.name, None, image.catalogue) or (
+        is_named and _packages(image, [needed.name]) is not None
+    )
+    return "error" if is_known else "warning"
+
+
+def _expected(image: ImageSubject, needed: Needed) -> bool:
+    """Foreign, injected by the container runtime, or allowed by the policy."""
+    owned = library(needed.name, None, image.catalogue)
+    vendor = image.own_vendor
+    # What draws, such as libGL, belongs to no accelerator, and BM301 says nothing of it.
+    if any(
+        match.owned.vendor not in (None, vendor) and match.owned.entry.role != "graphics"
+        for match in owned
+    ):
+        return True
+    if any(match.owned.entry.where == "host" for match in owned):
+        return True
+    allowed = image.policy.allow_unresolved
+    return matches_any((*allowed.get("*", ()), *allowed.get(image.backend, ())), needed.name)
+
+
+# BM305: a library needs symbols, or versions of them, that those which the loader binds lack.
+#
+# The loader refuses the file with "undefined symbol" or "version not found". See
+# `facts.loader.binding` for what is looked up, and when nothing is said.
+
+
+#: From files that fail with an import to files without a known loader.
+_SYMBOL_SEVERITIES: dict[str, Severity] = {"import": "error", "unknown": "error", "lazy": "warning"}
+#: Names that a message lists.
+_MOST_SYMBOLS = 3
+
+
+def check_missing_symbol(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution, and owner of the libraries that should have the symbols."""
+    binaries = {binary.path: binary for binary in image.linked.inventory.loadable}
+    missing = [
+        (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
+        for item in image.unbound
+        if (owner := binaries[item.binary].owner) is not None
+        or image.reach.get(item.binary) == "import"
+    ]
+    missing.sort(key=lambda part: (part[0] or "", part[1]))
+    for (owner, holders), group in groupby(missing, key=lambda part: part[:2]):
+        yield _missing_symbol(image, owner, holders, [item for _, _, item in group], binaries)
+
+
+def _missing_symbol(
+    image: ImageSubject,
+    owner: str | None,
+    holders: Sequence[str],
+    missing: Sequence[Unbound],
+    binaries: Mapping[str, Binary],
+) -> Finding:
+    rank = ("error", "warning", "note")
+    severities = [_missing_symbol_severity(image, item, owner, binaries) for item in missing]
+    severity = min(severities, key=rank.index)
+    first = missing[severities.index(severity)]
+    name, _ = split_owner(owner)
+    files = {item.binary for item in missing}
+    others = f", nor can {len(files) - 1} other files" if len(files) > 1 else ""
+    should = listing(f"{path} of {file_holder(image, binaries[path])}" for path in first.libraries)
+    plural = len(first.libraries) > 1
+    return finding(
+        "BM305",
+        image,
+        f"{holder(owner)} needs {_wanted_symbols(first)}, and "
+        + (
+            f"{should}, which the loader binds, {'do' if plural else 'does'} not have it"
+            if first.libraries
+            else "no library that it links has it"
+        )
+        + f": {first.binary} cannot be loaded{others}",
+        severity=severity,
+        owner=owner,
+        path=first.binary,
+        chain=chain_to_file(
+            image, owner, first.binary, *first.libraries[:1], first.version or first.names[0]
+        ),
+        fix=_missing_symbol_fix(
+            image, name or first.binary, holders, [binaries[path] for path in first.libraries]
+        ),
+        identity=" ".join(split_owner(item)[0] or item for item in holders),
+    )
+
+
+def _missing_symbol_fix(
+    image: ImageSubject, name: str, holders: Sequence[str], libraries: Sequence[Binary]
+) -> Fix:
+    """Make way for a wheel's own copy where another one hides it; else matching releases."""
+    for binary in libraries:
+        soname = binary.elf.soname
+        hidden = next(
+            (
+                other.path
+                for other in image.inventory.loadable
+                if soname and other.elf.soname == soname and other.owner not in (None, binary.owner)
+            ),
+            None,
+        )
+        if binary.owner is None and hidden is not None:
+            return Fix(
+                "pin",
+                f"take {binary.path} out of the loader's way (LD_LIBRARY_PATH, ld.so.conf), so "
+                f"that it finds {hidden}",
+            )
+    return Fix(
+        "pin",
+        f"take releases of {name} and {listing(holders) or 'what it links'} that were built for "
+        "each other",
+    )
+
+
+def _wanted_symbols(item: Unbound) -> str:
+    if not item.names:
+        return f"the symbol version {item.version}"
+    names = listing(item.names, _MOST_SYMBOLS)
+    return f"the symbol{'s' if len(item.names) > 1 else ''} {names}"
+
+
+def _missing_symbol_severity(
+    image: ImageSubject, item: Unbound, owner: str | None, binaries: Mapping[str, Binary]
+) -> Severity:
+    """A note for files of one distribution that no import loads; a warning beside packages.
+
+    The first were made together, and their users may bind functions when they are called. A plugin
+    that is newer than the system's packages is skipped: Unified Runtime opens its adapters so.
+    """
+    reach, packaged = image.reach.get(item.binary, "unknown"), image.inventory.packaged
+    if reach == "import":
+        return "error"
+    if all(binaries[path].owner == owner for path in item.libraries):
+        return "note"
+    if any(binaries[path].owner is None and path in packaged for path in item.libraries):
+        return "warning"
+    return _SYMBOL_SEVERITIES.get(reach, "warning")
+
+
+def _holders(image: ImageSubject, libraries: Sequence[Binary]) -> tuple[str, ...]:
+    """Names of the distributions and packages that have the libraries."""
+    named = (file_holder(image, binary) for binary in libraries)
+    return tuple(sorted({name if name == BASE else name.rpartition(" ")[0] for name in named}))

@@ -1,0 +1,225 @@
+"""Rules about a lock as a whole and about files that are out of date: BM106, BM111, BM903."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from buildmatrix.base.text import listing, shown
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.loader.resolver import Needed, Resolution, resolve
+from buildmatrix.judge.findings import finding, run_finding
+from buildmatrix.judge.fixes import accept
+from buildmatrix.judge.model import Finding, Fix
+from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present
+from buildmatrix.locks.index.model import SourceFacts
+from buildmatrix.locks.model import Lock, Staleness
+from buildmatrix.locks.requires import unmet
+from buildmatrix.locks.selection import installed_environment
+from buildmatrix.matrix.model import Policy, Target
+
+# Subject of rules before anything is installed: a target made of its lock's wheels
+
+
+@dataclass(frozen=True)
+class Wheels(ImageSubject):
+    """One target whose locked wheels were read, some of them in part, without a base image."""
+
+    #: Reason if the lock does not match its inputs.
+    stale: Staleness | None
+    #: Distributions without a usable wheel, with the reason.
+    without_wheel: Mapping[str, str]
+    #: Facts of source distributions that were read, or why they were not, by distribution.
+    sources: Mapping[str, SourceFacts | str]
+    #: The files with tables that were read of single libraries; None where there are none.
+    with_tables: LinkedFiles | None = None
+
+    @property
+    def linked(self) -> LinkedFiles:
+        """See `ImageSubject.linked`."""
+        return self.with_tables or super().linked
+
+    @property
+    def noun(self) -> str:
+        """See `ImageSubject.noun`."""
+        return "this lock"
+
+
+def wheels(
+    target: Target,
+    inventory: Inventory,
+    evidence: Sequence[Evidence],
+    lock: Lock,
+    catalogue: Catalogue,
+    policy: Policy,
+    *,
+    downloads: Mapping[str, int],
+    stale: Staleness | None = None,
+    without_wheel: Mapping[str, str] | None = None,
+    sources: Mapping[str, SourceFacts | str] | None = None,
+    resolution: Resolution | None = None,
+    with_tables: LinkedFiles | None = None,
+) -> Wheels:
+    """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
+    present = tuple(
+        Present(
+            package.name,
+            package.version,
+            target.lock_file,
+            downloads.get(package.name),
+            package.index,
+        )
+        for package in sorted(lock.packages, key=lambda package: package.name)
+    )
+    return Wheels(
+        target,
+        catalogue.on(target.platform),
+        policy,
+        lock,
+        present,
+        inventory,
+        tuple(evidence),
+        resolution or resolved(inventory),
+        stale,
+        without_wheel or {},
+        sources or {},
+        with_tables,
+    )
+
+
+def resolved(inventory: Inventory) -> Resolution:
+    """Resolve NEEDED entries among wheels, some of whose files were not opened.
+
+    The loader model knows the files that were opened; a closed one answers to its file name.
+    """
+    resolution = resolve(inventory)
+    wanted = {needed.name for needed in resolution.needed if needed.path is None}
+    closed: dict[str, list[str]] = {}
+    for file in inventory.closed:
+        name = file.path.rpartition("/")[2]
+        for wanted_name in {name, demangle(name)} & wanted:
+            closed.setdefault(wanted_name, []).append(file.path)
+    return replace(
+        resolution, needed=tuple(_with_closed(needed, closed) for needed in resolution.needed)
+    )
+
+
+def _with_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
+    if needed.path is not None or needed.name not in closed:
+        return needed
+    return replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))
+
+
+# BM106: a lock is older than what it was made from
+
+
+#: Locks of other tools, and what makes them.
+_COMMANDS = {"uv.lock": "uv lock", "poetry.lock": "poetry lock", "Pipfile.lock": "pipenv lock"}
+
+
+def check_stale_lock(wheels: Wheels) -> Iterator[Finding]:
+    """At most one finding."""
+    if wheels.stale is None:
+        return
+    fits = "does not fit" if wheels.stale.is_proven else "may not fit"
+    path = wheels.lock.path.name if wheels.lock is not None else wheels.target.lock_file
+    yield finding(
+        "BM106",
+        wheels,
+        f"the lock {fits} its inputs, and the lock decides what is installed: {wheels.stale}",
+        severity=None if wheels.stale.is_proven else "warning",
+        path=wheels.target.lock_file or path,
+        chain=(wheels.target.lock_file or path,),
+        fix=Fix("upgrade", f"{_lock_again(wheels)}, and commit the result"),
+    )
+
+
+def merge_stale_locks(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """One finding of this rule for each cause, where several targets have it; others as they are.
+
+    A requirements file that changed makes the locks of all targets stale, and one command cures it.
+    """
+    kept: list[Finding] = []
+    alike: dict[object, list[Finding]] = {}
+    for item in findings:
+        if item.rule != "BM106":
+            kept.append(item)
+            continue
+        key = (
+            item.message,
+            item.severity,
+            item.waived,
+            item.fix.text if item.fix is not None else "",
+        )
+        alike.setdefault(key, []).append(item)
+    for first, *others in alike.values():
+        also = tuple(other.target for other in others)
+        more = f"; the same holds for {listing(also)}" if also else ""
+        kept.append(replace(first, message=first.message + more, also=also))
+    return tuple(kept)
+
+
+def _lock_again(wheels: Wheels) -> str:
+    """How the lock is made."""
+    path = PurePath(wheels.target.lock_file)
+    command = _COMMANDS.get(path.name)
+    if command is None and path.name.startswith("pylock.") and wheels.target.project:
+        command = "buildmatrix lock"
+    return f"run `{command}`" if command else "lock again with the tool that made it"
+
+
+# BM111: a locked wheel requires what the lock lacks, or has in another version.
+#
+# Installers take a lock as it is: `uv pip check` says it once everything is installed.
+
+
+def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
+    """One finding per distribution that is required; none for locks that buildmatrix resolved."""
+    lock = wheels.lock
+    if lock is None or lock.inputs:
+        return
+    askers: dict[str, dict[str, str]] = {}
+    environment = installed_environment(wheels.target)
+    for asker, need in unmet(lock, wheels.inventory.distributions, environment):
+        line = need.line.partition(";")[0].strip()
+        askers.setdefault(need.name, {}).setdefault(asker, line)
+    for name, lines in sorted(askers.items()):
+        present = wheels.packages.get(name)
+        first = wheels.packages[next(iter(lines))]
+        has = f"has {name} {present.version}" if present is not None else "lacks it"
+        said = (f"{wheels.packages[asker].name} {wheels.packages[asker].version} requires {line}"
+                for asker, line in lines.items())  # fmt: skip
+        yield finding(
+            "BM111",
+            wheels,
+            f"{shown(listing(said, 3, '; '))}, and this lock {has}",
+            owner=f"{first.name}=={first.version}",
+            chain=(*(wheels.chain_to(first.name)), shown(next(iter(lines.values())))),
+            fix=Fix(
+                "upgrade",
+                "lock again with the tool that made the lock; what the project overrides on "
+                "purpose, accept with a [[waive]]",
+                accept("BM111", distribution=first.name),
+            ),
+            identity=name,
+        )
+
+
+# BM903: a committed generated file is not what `buildmatrix generate` writes now
+
+
+def check_generated_file_out_of_date(paths: Iterable[str]) -> tuple[Finding, ...]:
+    """One finding per path that `build.committed` names; they belong to no target."""
+    return tuple(
+        run_finding(
+            "BM903",
+            f"{path} in git differs from what the specification and the locks generate",
+            path=path,
+            fix=Fix("rebuild", "run `buildmatrix generate`, and commit what it writes"),
+        )
+        for path in sorted(paths)
+    )

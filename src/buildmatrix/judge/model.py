@@ -1,0 +1,400 @@
+"""Findings, verdicts and gates: what a run says about its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeVar, get_args
+
+from msgspec import Meta
+
+from buildmatrix.catalogue.architectures import SUPPORTS, Support
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.judge.advisories.model import Advisory
+from buildmatrix.judge.composition import Composition
+from buildmatrix.judge.rungs import Rung
+
+Key = TypeVar("Key")
+Severity = Literal["error", "warning", "note"]
+Depth = Literal["listing", "heads", "whole"]
+VerdictName = Literal["ok", "optional", "bloat", "broken"]
+Gate = Literal["lock", "build", "scan", "smoke"]
+GateState = Literal["passed", "failed", "undecided", "not-run"]
+
+#: `field(default=..., metadata=IN_MEMORY)`: no report has the field in its JSON form.
+IN_MEMORY: Mapping[str, str] = {"json": "never"}
+#: `field(default=None, metadata=IF_KNOWN)`: the JSON form has the field where it is not None.
+IF_KNOWN: Mapping[str, str] = {"json": "if known"}
+#: Bytes that are not downloaded or installed any more; negative for more.
+Spared = Annotated[int, Meta(ge=-(2**62))]
+Fingerprint = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{32}$"})]
+
+#: How much a finding matters, and how bad a verdict is: the greater, the worse.
+SEVERITY_RANK: Mapping[Severity, int] = {"note": 0, "warning": 1, "error": 2}
+VERDICT_RANK: Mapping[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
+#: Verdicts of what does not belong on its backend.
+UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
+FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "upgrade")
+#: Gates in the order in which a target meets them.
+GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecChange:
+    """One entry of a specification that a fix requires, under the backend of its target."""
+
+    #: `torch` routes the torch family; the others are about the distribution `name`.
+    key: Literal["replace", "drop", "torch", "no-binary"]
+    #: Normalized name; `torch` for the family.
+    name: str
+    #: The twin for `replace`, the route for `torch`; empty for the others.
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Result of resolving and auditing a fix; see `audit.fixing`."""
+
+    #: True if the finding is gone, and no new one came; None if it could not be tried.
+    works: bool | None
+    #: One sentence: why it does not or could not be tried, or why it is not written.
+    outcome: str = ""
+    #: Bytes that the target does not download and does not install any more.
+    saved_download: Spared = 0
+    saved_installed: Spared = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Fix of a finding."""
+
+    #: One of `FIX_KINDS`.
+    kind: str
+    text: str
+    #: Text to write; for a fix that was tried the difference of a file, if there is one.
+    patch: str | None = None
+    #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
+    changes: tuple[SpecChange, ...] = ()
+    #: None if it was not tried.
+    tried: Trial | None = None
+
+    @property
+    def is_offered(self) -> bool:
+        """Return True unless it was tried without success."""
+        return self.tried is None or self.tried.works is not False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Who accepted a finding, why, and until when."""
+
+    #: A `[[waive]]` table, the ignored advisories of the policy, a report of before, or a rule that
+    #: the policy turned off.
+    by: Literal["waiver", "advisory", "baseline", "policy"]
+    reason: str
+    owner: str | None = None
+    #: The last day that it holds, `YYYY-MM-DD`; a baseline has none.
+    expires: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule's statement about a target."""
+
+    rule: str
+    name: str
+    severity: Severity
+    target: str
+    backend: str
+    vendor: str | None
+    distribution: str | None = None
+    version: str | None = None
+    path: str | None = None
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    #: From the requirement line to the file: `requirements.in:3`, `xgboost 3.4.1`, a path.
+    chain: tuple[str, ...] = ()
+    #: True if the bytes that it names are a lower bound: not all of the distribution was read.
+    at_least: bool = False
+    fix: Fix | None = None
+    #: Stable across runs and machines; see `judge.engine`.
+    fingerprint: Fingerprint = ""
+    #: Reason of the waiver that covers it, if any.
+    waived: str | None = None
+    #: The same in parts, with the day until which it holds.
+    acceptance: Acceptance | None = field(default=None, metadata=IF_KNOWN)
+    #: Further targets that it is about: their one cause makes it one finding.
+    also: tuple[str, ...] = ()
+    #: The rule's own severity, if the policy changed it.
+    judged: Severity | None = field(default=None, metadata=IF_KNOWN)
+    #: Known vulnerabilities that it is about, without those that the specification ignores.
+    advisories: tuple[Advisory, ...] = ()
+
+    def is_about(self, target: str) -> bool:
+        """Return True if it is about a target, given by its identifier."""
+        return target == self.target or target in self.also
+
+    @property
+    def offered_fix(self) -> Fix | None:
+        """Its fix, if nothing speaks against it."""
+        return self.fix if self.fix is not None and self.fix.is_offered else None
+
+    @property
+    def by_policy(self) -> str:
+        """The rule's own severity, if the policy changed it; else empty."""
+        if self.judged is None:
+            return ""
+        return f"by the policy; its rule says {self.judged}"
+
+    @property
+    def label(self) -> str:
+        """The distribution that it is about, with its version; empty for none."""
+        return " ".join(part for part in (self.distribution, self.version) if part)
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Names of all distributions that it is about: those that own one path are several."""
+        return tuple(self.distribution.split(", ")) if self.distribution else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Failure that makes a distribution `broken`."""
+
+    #: Cause of a failing import: a file that it loads and that links a library that is missing
+    #: (`link`), code that opens one by its name (`load`), or that calls a distribution which needs
+    #: one (`call`), or a Python module that is missing (`module`). Or, where imports work, a
+    #: `plugin` that links one.
+    kind: Literal["link", "load", "call", "module", "plugin"]
+    path: str
+    #: The path, with the line where it is Python code.
+    place: str
+    #: The library, or the module that is called.
+    name: str
+    vendor: str
+    #: One sentence.
+    reason: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Verdict about one distribution on one backend, for one or several of its targets."""
+
+    name: str
+    version: str
+    backend: str
+    verdict: VerdictName
+    reason: str
+    foreign_bytes: int = 0
+    vendors: tuple[str, ...] = ()
+    architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Basis of an audit's verdict: names and sizes of the wheel's files (`listing`), the
+    #: beginnings of its binaries too (`heads`), or everything (`whole`). None in a scan.
+    depth: Depth | None = None
+    #: Bytes of the wheel, and those of them that carry what is foreign; None where none was read.
+    download: int | None = None
+    foreign_download: int | None = None
+    #: True if those bytes are a lower bound, as unread files may have more.
+    foreign_at_least: bool = False
+    #: Unread part of its wheel, in one sentence, and the worst verdict that reading it could give
+    #: instead. A distribution that is `bloat` by its name may prove to be `broken` as well, and
+    #: counts as certain.
+    open: str | None = None
+    certain: bool = True
+    may_be: VerdictName | None = None
+    #: sha256 of the wheel in hex, where that is known.
+    sha256: str | None = None
+    #: The targets that it holds for, by their ids; empty in reports of earlier versions, which say
+    #: the worst of all targets of the backend.
+    targets: tuple[str, ...] = ()
+    #: True if requirements or imports cause the verdict, and its own files do not.
+    by_others: bool = field(default=False, metadata=IN_MEMORY)
+    #: Failure, if this distribution itself is broken.
+    failure: Failure | None = field(default=None, metadata=IN_MEMORY)
+
+    @property
+    def owner(self) -> str:
+        """`name==version`, as files name it as their owner."""
+        return f"{self.name}=={self.version}"
+
+    def is_about(self, target: str, backend: str) -> bool:
+        """Return True if it applies to this target of this backend."""
+        return self.backend == backend and (not self.targets or target in self.targets)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if unread bytes decide whether the distribution itself fits the backend."""
+        if self.certain or self.may_be is None or self.by_others:
+            return not self.certain
+        return (self.may_be in UNFIT) != (self.verdict in UNFIT)
+
+
+def keep_worst(worst: dict[Key, Verdict], key: Key, verdict: Verdict) -> None:
+    """Take `verdict` for `key` into `worst`, where it holds no worse one; of equals the first."""
+    present = worst.setdefault(key, verdict)
+    if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[present.verdict]:
+        worst[key] = verdict
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTotals:
+    """Bytes of a lock, before anything of it is installed."""
+
+    #: All wheels together, and their files once they are installed.
+    download: int = 0
+    installed: int = 0
+    #: Number of those that are not usable on the backend.
+    foreign_download: int = 0
+    foreign_installed: int = 0
+    #: True if the last two are lower bounds.
+    foreign_at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderAttempt:
+    """A builder that was named and had a target, and how that ended."""
+
+    builder: str
+    #: Why it built no image; None where it did.
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedImage:
+    """An image in a registry without a tag."""
+
+    #: With its host: `ghcr.io/acme/inferno`.
+    repository: str
+    digest: str
+    #: The tags that `promote` sets.
+    tags: tuple[str, ...]
+
+
+#: State of an image on a node class, from the best to the worst: all of it runs; by minor-version
+#: compatibility; by the forward-compatibility package in the image; after the driver has compiled
+#: device code; not known; not at all.
+NodeState = Literal["ok", "minor-version", "compat-package", "jit", "undecided", "refused"]
+NODE_STATES: tuple[NodeState, ...] = get_args(NodeState)
+
+
+@dataclass(frozen=True, slots=True)
+class FitReason:
+    """Why an image is what it is on a node class, in one sentence."""
+
+    #: Code of the rule that has a finding about it; empty for what is no finding.
+    rule: str
+    text: str
+    #: True if that finding is accepted.
+    waived: bool = False
+    distribution: str | None = field(default=None, metadata=IN_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFit:
+    """Support of one GPU of a node class by an image's device code."""
+
+    #: `sm_90`, `gfx942`.
+    arch: str
+    #: Architectures of the image's code (`sm_80`, `compute_90`) → support of this GPU.
+    code: Mapping[str, Support]
+    #: Holders of device code → support of this GPU.
+    holders: Mapping[str, Support]
+
+    @property
+    def support(self) -> Support:
+        """Support by the image as a whole: its worst holder's."""
+        return max(self.holders.values(), key=SUPPORTS.index, default="unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """One cell of the grid of targets and node classes."""
+
+    #: Name of the node class.
+    node: str
+    state: NodeState
+    #: Reasons, the worst first; empty if there are none.
+    reasons: tuple[FitReason, ...] = ()
+    #: Its GPUs; empty where the class names none or the image has no device code, None in reports
+    #: of earlier versions.
+    devices: tuple[DeviceFit, ...] | None = field(default=None, metadata=IF_KNOWN)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if it is undecided, and that is not accepted."""
+        return self.state == "undecided" and not self.reasons[0].waived
+
+
+@dataclass(frozen=True, slots=True)
+class ClimbedRung:
+    """How far an image got on one rung, on the machine of its build."""
+
+    rung: Rung
+    state: GateState
+    #: Why it was not run; empty where builds leave it to `preflight`.
+    why: str = ""
+    #: Node classes whose machines have to run it, where it was not run.
+    run_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetResult:
+    """The gates of one target, and what was built for it."""
+
+    id: str
+    backend: str
+    image: str | None = field(default=None, kw_only=True)
+    digest: str | None = field(default=None, kw_only=True)
+    #: State of every gate, in their order; gates that did not run are absent.
+    gates: Mapping[Gate, GateState]
+    #: Bytes of the root file system, where it was scanned.
+    size: int | None = None
+    #: Seconds of its gates in this run: lock, build, scan, smoke and preflight. In an audit,
+    #: seconds of all targets together.
+    seconds: float = 0.0
+    #: True where the journal has its image: it was not built again.
+    cached: bool = False
+    #: Log file of the build, relative to the specification.
+    log: str | None = None
+    #: One sentence where a gate failed for a reason other than a finding.
+    error: str | None = None
+    #: Requested smoke commands that need a device that this machine does not have:
+    #: `warmup (batch)`. What did not run for another reason leaves the gate undecided.
+    smoke_not_run: tuple[str, ...] = ()
+    #: Audited parts that were not requested, in one sentence; empty for none.
+    left_out: str = ""
+    #: Sums of an audit.
+    audit: AuditTotals | None = None
+    #: State of publishing its tags, if that was requested.
+    push: GateState | None = None
+    #: Base images that it was built from, as the builder took them: reference → digest; sorted.
+    bases: Mapping[str, str] = field(default_factory=dict)
+    #: Image of `build --stage`.
+    staged: StagedImage | None = field(default=None, metadata=IF_KNOWN)
+    #: Digest of its signed verdict in the registry, of `build --attest`.
+    attestation: str | None = field(default=None, metadata=IF_KNOWN)
+    #: State of its image on each node class that it runs on, if it was scanned.
+    nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: Bytes by owner and vendor, if they were audited or scanned.
+    composition: Composition | None = field(default=None, metadata=IF_KNOWN)
+    #: Builders that had it in this run, the last one at the end, where builders were named.
+    builders: tuple[BuilderAttempt, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: The ladder above `static`, where its image was to climb it.
+    rungs: tuple[ClimbedRung, ...] | None = field(default=None, metadata=IF_KNOWN)
+
+    def __post_init__(self) -> None:
+        """Put what is a mapping into the order that reports have."""
+        gates = {gate: self.gates.get(gate, "not-run") for gate in GATES}
+        object.__setattr__(self, "gates", gates)
+        object.__setattr__(self, "bases", dict(sorted(self.bases.items())))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sorted by target, rule, distribution, path and vendor."""
+
+    def key(finding: Finding) -> tuple[str, ...]:
+        parts = finding.distribution, finding.path, finding.vendor, finding.version
+        return finding.target, finding.rule, *(part or "" for part in parts)
+
+    return tuple(sorted(findings, key=key))

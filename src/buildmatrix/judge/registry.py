@@ -1,0 +1,369 @@
+"""Table of all rules, their pages (`docs/rules/CODE.md`), and rules that repeat others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from buildmatrix.base.errors import UsageError
+from buildmatrix.judge.model import FIX_KINDS, SEVERITY_RANK, Finding, Severity
+
+# Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details
+
+
+#: Argument of a rule's function, which determines when it runs:
+#: `lock`: a `Subject`: the distributions of a lock, and those that are installed in an image;
+#: `wheels`: `Wheels`: the lock as a whole, before anything is installed;
+#: `files`: an `Image`: the files of an image, and of wheels before they are installed;
+#: `image`: an `Image` that was built;
+#: `advisories` and `run`: facts of the run as a whole, which calls the rule itself.
+Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
+
+
+#: Unknown fact that a rule reports:
+#: `file`: content of a file that could not be read;
+#: `wheel`: content of a distribution without a wheel;
+#: `license`: what the license of a distribution is;
+#: `node`: what an image does on a node class;
+#: `advisories`: what is known against a distribution.
+Unknown = Literal["", "file", "wheel", "license", "node", "advisories"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. Single findings may be milder or worse than `severity`; its page says when."""
+
+    code: str
+    name: str
+    severity: Severity
+    summary: str
+    scope: Scope
+    #: All but advisories leave a run undecided, unless the finding is a note or waived.
+    unknown: Unknown = ""
+    #: Kinds of fixes that cure several findings at once, which are then read as one.
+    shared_fixes: tuple[str, ...] = ()
+    #: True if messages are `WHAT: REASON`, and findings with one reason are shown as one.
+    shares_reason: bool = False
+    #: The most that a policy may make of its findings: a distribution with the verdict `ok` or
+    #: `optional` has no error about another vendor.
+    at_most: Severity = "error"
+    #: True if it needs the layers of an image.
+    needs_layers: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if its findings are about facts that could not be determined."""
+        return self.unknown in ("file", "wheel", "license", "node")
+
+    @property
+    def function(self) -> str:
+        """Name of its function, in one of the modules that `judge.engine` lists."""
+        return f"check_{self.name.replace('-', '_')}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "BM101",
+        "foreign-dependency",
+        "error",
+        "a distribution belongs to another backend",
+        "lock",
+        shared_fixes=FIX_KINDS,
+    ),
+    Rule(
+        "BM102", "foreign-local-version", "error", "a local version names another backend", "lock"
+    ),
+    Rule(
+        "BM103",
+        "other-runtime",
+        "error",
+        "a distribution is for another toolkit line",
+        "lock",
+        shared_fixes=("index",),
+    ),
+    Rule(
+        "BM104", "default-build", "error", "a default build, where this backend has its own", "lock"
+    ),
+    Rule("BM105", "no-build-for-backend", "error", "a release has no build for it", "lock"),
+    Rule("BM106", "stale-lock", "error", "a lock is older than its inputs", "wheels"),
+    Rule(
+        "BM107",
+        "source-only",
+        "warning",
+        "no wheel, so nothing is known",
+        "wheels",
+        unknown="wheel",
+        shares_reason=True,
+    ),
+    Rule(
+        "BM108", "wrong-index", "error", "a build is not from the index that is prescribed", "lock"
+    ),
+    Rule(
+        "BM109", "two-lines", "error", "two toolkit lines of one backend are in one lock", "wheels"
+    ),
+    Rule(
+        "BM110",
+        "foreign-requirement",
+        "error",
+        "a wheel requires what belongs to another backend",
+        "files",
+    ),
+    Rule("BM111", "missing-requirement", "error", "a wheel requires what its lock lacks", "wheels"),
+    Rule("BM201", "bundled-foreign-library", "error", "a library of another backend", "files"),
+    Rule(
+        "BM202",
+        "driver-library-in-image",
+        "error",
+        "a driver file that the host must provide",
+        "files",
+    ),
+    Rule("BM203", "foreign-tool", "error", "a tool or bitcode of another backend", "files"),
+    Rule("BM204", "path-owned-twice", "error", "two distributions wrote one path", "files"),
+    Rule("BM205", "distribution-twice", "error", "a distribution is installed twice", "image"),
+    Rule("BM301", "foreign-needed", "error", "a file links a library of another backend", "files"),
+    Rule("BM302", "unresolved-soname", "error", "a file links a library that is missing", "files"),
+    Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library", "files"),
+    Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
+    Rule("BM305", "missing-symbol", "error", "a library lacks symbols that another needs", "files"),
+    Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
+    Rule(
+        "BM402",
+        "missing-architecture",
+        "warning",
+        "no device code for a GPU of the target",
+        "files",
+    ),
+    Rule(
+        "BM403",
+        "only-by-compilation",
+        "warning",
+        "code for a GPU that has to be compiled there",
+        "files",
+    ),
+    Rule("BM404", "partial-architecture", "warning", "kernels that a GPU has no code for", "files"),
+    Rule("BM405", "unused-architecture", "note", "device code for no GPU of the target", "files"),
+    Rule(
+        "BM501",
+        "foreign-dlopen",
+        "note",
+        "a file can load a library of another backend",
+        "files",
+        at_most="note",
+    ),
+    Rule("BM502", "failing-import", "error", "an import fails on this backend", "files"),
+    Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
+    Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
+    Rule("BM603", "size-budget", "error", "it is larger than the policy allows", "files"),
+    Rule(
+        "BM604",
+        "deleted-bytes",
+        "error",
+        "a layer holds what a later one deleted",
+        "image",
+        needs_layers=True,
+    ),
+    Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
+    Rule(
+        "BM606",
+        "artifact-for-other-node-class",
+        "error",
+        "what was compiled for other machines, or for another library",
+        "image",
+    ),
+    Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
+    Rule("BM608", "not-allowed", "error", "the policy forbids it, or does not list it", "files"),
+    Rule(
+        "BM609",
+        "unknown-license",
+        "warning",
+        "it is unknown if its license is on a list",
+        "files",
+        unknown="license",
+        shares_reason=True,
+    ),
+    Rule("BM701", "driver-too-old", "error", "a runtime asks for a newer driver", "files"),
+    Rule(
+        "BM702",
+        "minor-version-compatibility",
+        "error",
+        "a driver is older than the toolkit, of its line",
+        "files",
+    ),
+    Rule(
+        "BM703",
+        "forward-compatibility-package",
+        "error",
+        "the user-space half of a newer driver does not work",
+        "files",
+    ),
+    Rule("BM704", "kernel-driver", "error", "a runtime and a kernel driver do not fit", "files"),
+    Rule("BM705", "unmet-requirement", "error", "a node class lacks what an image asks", "image"),
+    Rule(
+        "BM706",
+        "framework-against-libraries",
+        "error",
+        "a framework finds other libraries than it was built with",
+        "files",
+    ),
+    Rule(
+        "BM707",
+        "contradictory-node-class",
+        "error",
+        "a node class says what cannot be so",
+        "lock",
+    ),
+    Rule(
+        "BM708",
+        "variant-against-bytes",
+        "error",
+        "a wheel variant promises what is not so here",
+        "files",
+    ),
+    Rule(
+        "BM709",
+        "host-instruction-level",
+        "error",
+        "a file needs instructions that a node class lacks",
+        "files",
+    ),
+    Rule(
+        "BM710",
+        "undecided-on-node-class",
+        "warning",
+        "it is unknown if it runs on a node class",
+        "image",
+        unknown="node",
+    ),
+    Rule(
+        "BM801",
+        "known-vulnerability",
+        "error",
+        "a distribution has known vulnerabilities",
+        "advisories",
+    ),
+    Rule(
+        "BM802",
+        "not-checked",
+        "warning",
+        "it could not be checked for known vulnerabilities",
+        "advisories",
+        unknown="advisories",
+    ),
+    Rule(
+        "BM901", "expired-or-unused-waiver", "warning", "a waiver ran out or covers nothing", "run"
+    ),
+    Rule(
+        "BM902",
+        "unread-file",
+        "warning",
+        "a file could not be read, so nothing is known",
+        "files",
+        unknown="file",
+        shares_reason=True,
+    ),
+    Rule(
+        "BM903",
+        "generated-file-out-of-date",
+        "warning",
+        "a committed generated file is out of date",
+        "run",
+    ),
+)
+
+BY_CODE = {rule.code: rule for rule in RULES}
+
+
+#: Rules whose findings say that the loader refuses a file.
+LOAD_FAILURES = ("BM302", "BM305")
+
+
+def rule_of(code: str) -> Rule:
+    """Return the rule with a code; an empty one for a code of a later version."""
+    return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")
+
+
+# The page of each rule, from the installed package or from a checkout
+
+
+def rule_page(code: str) -> str:
+    """The page of a rule as Markdown. Raises `UsageError` for a code that no rule has."""
+    rule = BY_CODE.get(code.upper())
+    if rule is None:
+        raise UsageError(
+            f"there is no rule {code}; `buildmatrix rules` lists all of them ({', '.join(BY_CODE)})"
+        )
+    name = f"{rule.code}.md"
+    packaged = resources.files("buildmatrix.judge") / "pages" / name
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    # In a checkout the pages lie where readers look for them; the wheel gets a copy.
+    return (Path(__file__).parents[3] / "docs" / "rules" / name).read_text(encoding="utf-8")
+
+
+# One problem is one finding: what a worse finding about the same distribution says already.
+#
+# A distribution of another toolkit line is BM103. That two lines are in the lock then (BM109), and
+# that the other line's build of it owns the same paths (BM204), is the same problem, and goes with
+# it. Nothing is lost: the finding that stays is open, no milder, and fails for the same `--fail-
+# on`; accepting it shows the others.
+
+
+#: Rules that say of a distribution by its name what others say by its files.
+_NAME_RULES = ("BM101", "BM104")
+#: Rules about the files of single distributions.
+FILE_RULES = ("BM201", "BM203", "BM301", "BM401", "BM501")
+
+
+def drop_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings without those that repeat another one of the same target, in their order."""
+    ordered = tuple(findings)
+    about: dict[tuple[str, str], list[Finding]] = {}
+    for finding in ordered:
+        for name in finding.distributions:
+            about.setdefault((finding.target, name), []).append(finding)
+    return tuple(
+        item
+        for item in ordered
+        if not any(_is_repeat(item, other) for other in _beside(item, about))
+    )
+
+
+def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterator[Finding]:
+    for name in finding.distributions:
+        yield from about[finding.target, name]
+
+
+def _is_repeat(finding: Finding, other: Finding) -> bool:
+    """Return True if `other` says the same as `finding`, and is no milder and no more accepted."""
+    if (
+        SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
+        or other.waived != finding.waived
+    ):
+        return False
+    if finding.rule == "BM109":
+        return other.rule == "BM103"
+    if finding.rule == "BM204":
+        return other.rule == "BM101" or (other.rule == "BM103" and _is_named_for_its_line(other))
+    if finding.vendor != other.vendor:
+        return False
+    if finding.rule in FILE_RULES:
+        # What is another backend's as a whole has its files for that.
+        return other.rule == "BM101" and other.severity == "error"
+    # What the files show is more exact than what the name lets suspect.
+    return (
+        finding.rule in _NAME_RULES
+        and finding.severity == "warning"
+        and other.rule in FILE_RULES
+        and finding.fix is not None
+        and other.fix is not None
+        and finding.fix.text == other.fix.text
+    )
+
+
+def _is_named_for_its_line(finding: Finding) -> bool:
+    """Return True if the right line's build has another name: `nixl-cu12`, not `torch +cu128`."""
+    name = finding.distribution or ""
+    return any(item.toolkit is not None and item.toolkit in name for item in finding.evidence)

@@ -1,0 +1,267 @@
+"""Rules about sizes and about bytes that nobody needs: BM603 to BM605."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.catalogue.leftovers import Leftover
+from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.facts.inventory.model import ShadowedFiles
+from buildmatrix.judge.evidence import title
+from buildmatrix.judge.findings import finding
+from buildmatrix.judge.locks import Wheels
+from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.subject import ImageSubject
+from buildmatrix.judge.unfit_artifacts import unfit_caches
+
+# BM603: a target is larger than the policy allows: its files, wheels, layers, foreign bytes
+
+
+_MOST_LARGEST = 3
+
+
+def check_size_budget(image: ImageSubject) -> Iterator[Finding]:
+    """At most one finding per budget. Wheels have no root file system and no layers."""
+    policy, target = image.policy, image.target
+    foreign = sum(item.foreign_bytes for item in image.verdicts.values() if item.verdict != "ok")
+    if isinstance(image, Wheels):
+        download = sum(present.size or 0 for present in image.present)
+        budget = policy.budget(policy.max_download, target)
+        if budget is not None and download > budget:
+            largest = _largest((item.size or 0, item.name) for item in image.present)
+            message = f"the wheels have {size(download)} to download"
+            yield _over_budget(image, "max-download", message, size(budget), largest)
+    else:
+        total = image.inventory.stats.bytes_total
+        budget = policy.budget(policy.max_size, target)
+        if budget is not None and total > budget:
+            largest = _largest((item.size, item.name) for item in image.inventory.distributions)
+            yield _over_budget(
+                image, "max-size", f"the image holds {size(total)}", size(budget), largest
+            )
+        layers = len(image.inventory.layers)
+        budget = policy.budget(policy.max_layers, target)
+        if budget is not None and layers > budget:
+            yield _over_budget(
+                image, "max-layers", f"the image has {count(layers, 'layer')}", str(budget), ""
+            )
+    budget = policy.budget(policy.max_foreign, target)
+    if budget is not None and foreign > budget:
+        largest = _largest((item.foreign_bytes, item.name) for item in image.verdicts.values())
+        message = f"{image.noun} brings {size(foreign)} of other backends"
+        yield _over_budget(image, "max-foreign", message, size(budget), largest)
+
+
+def _over_budget(image: ImageSubject, key: str, message: str, budget: str, largest: str) -> Finding:
+    return finding(
+        "BM603",
+        image,
+        f"{message}, and `{key}` allows {budget}{largest}",
+        fix=Fix(
+            "remove",
+            f"remove what is not needed, or raise `{key}` under [policy] for {image.backend}",
+        ),
+        # The first budget that there was keeps its fingerprint.
+        identity="" if key == "max-size" else key,
+    )
+
+
+def _largest(sizes: Iterable[tuple[int, str]]) -> str:
+    largest = sorted(sizes, key=lambda item: (-item[0], item[1]))[:_MOST_LARGEST]
+    shown = ", ".join(f"{name} {size(number)}" for number, name in largest if number)
+    return f"; the largest distributions are {shown}" if shown else ""
+
+
+# BM604: files that one layer added and a later one deleted still ship.
+#
+# A container does not see it, so no other rule does. What was replaced counts too: the image
+# carries both. Only for images whose layers were read.
+
+
+_METADATA = (".dist-info", ".egg-info")
+#: Characters of an instruction that a message shows.
+_MOST_DELETED = 100
+
+
+def check_deleted_bytes(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per pair of layers and foreign vendor; one for the rest of a pair."""
+    judged = [(_foreign_deleted(image, buried), buried) for buried in image.inventory.buried]
+    judged.sort(key=lambda item: (item[1].layer, item[1].by, _deleted_vendor(item[0])))
+    for (layer, by, vendor), group in groupby(
+        judged, key=lambda item: (item[1].layer, item[1].by, _deleted_vendor(item[0]))
+    ):
+        pairs = list(group)
+        groups = sorted(
+            (buried for _, buried in pairs), key=lambda buried: (-buried.size, buried.path)
+        )
+        total = sum(buried.size for buried in groups)
+        evidence = tuple(item for items, _ in pairs for item in items)
+        if vendor or total > image.policy.bloat_threshold:
+            yield _deleted_finding(image, groups, total, layer, by, evidence)
+
+
+def _deleted_finding(
+    image: ImageSubject,
+    groups: list[ShadowedFiles],
+    total: int,
+    layer: int,
+    by: int,
+    evidence: tuple[Evidence, ...],
+) -> Finding:
+    content = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
+    if evidence:
+        names = listing(dict.fromkeys(item.detail for item in evidence))
+        content = f"{title(evidence[0].backend, image.catalogue)} ({names}), {content},"
+    verb = "replaced" if all(buried.replaced for buried in groups) else "deleted"
+    layers = image.inventory.layers
+    is_base = by < len(layers) and layers[by].is_base
+    origin = f". Both are layers of the base image {image.target.base.final}." if is_base else ""
+    return finding(
+        "BM604",
+        image,
+        f"{content} came with {layer_name(image, layer)} and was {verb} by "
+        f"{layer_name(image, by)}: no container sees it, and every pull still carries it{origin}",
+        severity="error" if evidence else "note" if is_base else "warning",
+        vendor=evidence[0].vendor if evidence else None,
+        path=groups[0].path,
+        evidence=evidence,
+        chain=(layer_name(image, layer), groups[0].path, layer_name(image, by)),
+        fix=_deleted_fix(image, is_base=is_base),
+        by_path=True,
+    )
+
+
+def _deleted_fix(image: ImageSubject, *, is_base: bool) -> Fix:
+    if is_base:
+        return Fix(
+            "base",
+            f"take another `base` under [backend.{image.backend}]; no step of your own can remove "
+            "these bytes",
+        )
+    return Fix(
+        "rebuild",
+        "do not install it; or install, use and delete it in one RUN, or in a build stage of "
+        "which only the result is copied",
+    )
+
+
+def layer_name(image: ImageSubject, index: int) -> str:
+    """How a message names a layer: `layer 6 (RUN pip install ...)`."""
+    layers = image.inventory.layers
+    text = layers[index].instruction if index < len(layers) else ""
+    short = text if len(text) <= _MOST_DELETED else f"{text[: _MOST_DELETED - 3]}..."
+    return f"layer {index + 1} ({short})" if short else f"layer {index + 1}"
+
+
+def _deleted_vendor(evidence: tuple[Evidence, ...]) -> str:
+    return evidence[0].vendor if evidence else ""
+
+
+def _foreign_deleted(image: ImageSubject, buried: ShadowedFiles) -> tuple[Evidence, ...]:
+    """Return the evidence about another vendor in the names of hidden files."""
+    last = buried.path.rpartition("/")[2]
+    evidence: list[Evidence] = []
+    if last.endswith(_METADATA):
+        name, _, rest = last.rpartition(".")[0].partition("-")
+        match = distribution(name, rest, image.catalogue)
+        if match is not None and match.vendor is not None and match.weight == "strong":
+            evidence.append(
+                Evidence(
+                    kind="declared",
+                    vendor=match.vendor,
+                    backend=match.backend,
+                    path=buried.path,
+                    detail=f"{name} {rest}".strip(),
+                    role="package",
+                    confidence="medium",
+                    toolkit=match.toolkit,
+                    size=buried.size,
+                )
+            )
+    for name in buried.names:
+        for owned in library(name, f"{buried.path}/{name}", image.catalogue):
+            if owned.weight == "strong" and owned.owned.vendor is not None:
+                evidence.append(
+                    Evidence(
+                        kind="bundled",
+                        vendor=owned.owned.vendor,
+                        backend=owned.owned.backend,
+                        path=buried.path,
+                        detail=name,
+                        role=owned.owned.entry.role,
+                        confidence="medium",
+                        where=owned.owned.entry.where,
+                        toolkit=owned.toolkit,
+                        size=buried.size,
+                    )
+                )
+    foreign = [item for item in evidence if image.is_foreign(item)]
+    # Of groups with files of several vendors the first vendor counts: its files are the largest.
+    return tuple(item for item in foreign if item.vendor == foreign[0].vendor)
+
+
+# BM605: a package manager's cache, or package files that were not installed, ship in the image.
+#
+# Nothing in them is judged as installed. Another vendor's files in them are unused all the same.
+
+
+def check_package_cache(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per cache, and per folder with package files."""
+    unfit = unfit_caches(image)
+    for leftover in image.leftovers:
+        foreign = tuple(
+            item
+            for item in leftover.evidence
+            # What has another name outside is installed, and its bytes are not the cache's.
+            if item.size and item.weight == "strong" and image.is_foreign(item)
+        )
+        is_large = leftover.size > image.policy.bloat_threshold
+        if foreign or (is_large and leftover.path not in unfit):
+            yield _cache_finding(image, leftover, foreign)
+
+
+def _cache_finding(
+    image: ImageSubject, leftover: Leftover, foreign: tuple[Evidence, ...]
+) -> Finding:
+    holds = ""
+    if foreign:
+        first = [item for item in foreign if item.vendor == foreign[0].vendor]
+        names = listing(dict.fromkeys(item.detail for item in first))
+        holds = f", and holds what belongs to {title(first[0].backend, image.catalogue)} ({names})"
+    left_by = f"; {layer_name(image, leftover.layer)} left it" if leftover.layer is not None else ""
+    return finding(
+        "BM605",
+        image,
+        f"{_cache_description(leftover)}{holds}: nothing of it is installed, and every pull "
+        f"carries it{left_by}",
+        severity=_cache_severity(leftover, foreign),
+        vendor=foreign[0].vendor if foreign else None,
+        path=leftover.path,
+        evidence=foreign,
+        chain=(
+            *((layer_name(image, leftover.layer),) if leftover.layer is not None else ()),
+            leftover.path,
+        ),
+        fix=Fix("rebuild", leftover.advice),
+        by_path=True,
+    )
+
+
+def _cache_description(leftover: Leftover) -> str:
+    """`root/.cache/uv (1.2 GB, 340 files) is uv's cache`"""
+    where = leftover.path or "/"
+    if leftover.title:
+        return (
+            f"{where} ({size(leftover.size)}, {count(leftover.files, 'file')}) is {leftover.title}"
+        )
+    return f"{where} has {count(leftover.files, 'package file')} ({size(leftover.size)})"
+
+
+def _cache_severity(leftover: Leftover, foreign: tuple[Evidence, ...]) -> Severity:
+    """An error for another vendor's bytes; models, and kernels for this backend, may be meant."""
+    if foreign:
+        return "error"
+    return "warning" if leftover.kind == "packages" else "note"

@@ -1,0 +1,261 @@
+"""Rules about wheels and files that could not be read: BM107 and BM902."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from buildmatrix.base.text import count, listing, size
+from buildmatrix.catalogue.lookup import library
+from buildmatrix.facts.inventory.model import Unread
+from buildmatrix.judge.certainty import Unopened, hidden_bytes
+from buildmatrix.judge.evidence import title
+from buildmatrix.judge.findings import finding
+from buildmatrix.judge.fixes import accept
+from buildmatrix.judge.locks import Wheels
+from buildmatrix.judge.model import Finding, Fix, Verdict
+from buildmatrix.judge.subject import ImageSubject
+from buildmatrix.locks.index.model import SourceFacts
+from buildmatrix.locks.model import Package
+
+# BM107: no wheel of a distribution can be taken; its source says what it will be, or nothing does.
+#
+# As long as a finding of this rule is a warning, the run is undecided
+# (`judge.acceptance.leaves_open`). A source is read and never built. Where its metadata are static,
+# nothing in it is built already and its build files name no accelerator, it is clean.
+
+
+#: How the address of a repository or an archive looks, as against that of a folder.
+_FOREIGN = re.compile(r"[a-z]+\+|.*://|.*\.(?:zip|tar(?:\.\w+)?|tgz|tbz2?)(?:$|#)", re.IGNORECASE)
+
+
+def check_source_only(wheels: Wheels) -> Iterator[Finding]:
+    """One finding per distribution.
+
+    A note where a build is what was asked for: by the specification, or by naming a folder of the
+    user's own; and where the source says that it is clean.
+    """
+    judged = {verdict.name: verdict for verdict in source_verdicts(wheels)}
+    for name, why in sorted(wheels.without_wheel.items()):
+        package = wheels.packages.get(name)
+        label = f"{name} {package.version if package is not None else ''}".rstrip()
+        is_own = package is not None and _is_own(package)
+        is_built = package is not None and not package.unknown and _is_built(package)
+        holds = (
+            "its contents are known only after it is built"
+            if is_built
+            else "its contents are not known"
+        )
+        source = wheels.sources.get(name)
+        is_told = _is_told(wheels, name) or (
+            package is not None and is_own and _is_read(package, wheels.askers)
+        )
+        verdict = judged.get(name)
+        if verdict is not None:
+            holds = verdict.reason
+        elif isinstance(source, str):
+            holds += f"; its source was not read: {source}"
+        requires = "" if is_told else "; what it requires is not known yet, and is not judged here"
+        advice = (
+            f"ask for a version of {name} that has a wheel for this target, or look at the image "
+            "with `buildmatrix scan`"
+            if is_built
+            else f"ask for a version and a file of {name} that the index has"
+        )
+        yield finding(
+            "BM107",
+            wheels,
+            f"{label}: {why}; {holds}{requires}",
+            severity="note"
+            if is_own
+            or name in wheels.target.no_binary
+            or (verdict is not None and verdict.certain and is_told)
+            else "warning",
+            owner=f"{name}=={package.version if package is not None else ''}",
+            chain=wheels.chain_to(name) or (label,),
+            fix=Fix("pin", advice, accept("BM107", distribution=name)),
+        )
+
+
+def source_verdicts(wheels: Wheels) -> Iterator[Verdict]:
+    """Yield the verdicts about distributions by their sources, if those were read."""
+    for name in sorted(wheels.without_wheel):
+        package, source = wheels.packages.get(name), wheels.sources.get(name)
+        if package is None or not isinstance(source, SourceFacts):
+            continue
+        yield _source_verdict(wheels, package, source)
+
+
+def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Verdict:
+    verdict = Verdict(package.name, package.version, wheels.backend, "ok", "")
+    if source.built:
+        reason = f"its source holds {listing(source.built)}, which was built elsewhere"
+        return replace(verdict, reason=reason, certain=False, may_be="broken")
+    traces = list(_traces(wheels, source))
+    foreign = [
+        trace for trace in traces if wheels.catalogue.vendor_of(trace[0]) not in _own_files(wheels)
+    ]
+    if foreign:
+        names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in foreign))
+        places = listing(dict.fromkeys(place for _, place in foreign))
+        reason = f"its source is built for {names} where that is at hand ({places})"
+        return replace(verdict, verdict="optional", reason=reason, certain=False, may_be="bloat")
+    opened = [
+        f"{library_name} ({path})"
+        for library_name, path in source.libraries
+        for match in library(library_name, None, wheels.catalogue)
+        if match.weight == "strong" and match.owned.vendor not in _own_files(wheels)
+    ]
+    if opened:
+        reason = f"its source names {listing(opened)}"
+        return replace(verdict, verdict="optional", reason=reason, certain=False, may_be="broken")
+    if not _is_told(wheels, package.name):
+        reason = "its build decides what it requires"
+        return replace(verdict, reason=reason, certain=False, may_be="bloat")
+    reason = "by its source: nothing in it is built already"
+    if traces:
+        names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in traces))
+        return replace(verdict, reason=f"{reason}, and its build files are for {names}")
+    return replace(verdict, reason=f"{reason}, and its build files name no accelerator")
+
+
+def _own_files(wheels: Wheels) -> tuple[str | None, ...]:
+    """Return the vendors that are not foreign: the target's, and None."""
+    return (None, wheels.own_vendor)
+
+
+def _traces(wheels: Wheels, source: SourceFacts) -> Iterator[tuple[str, str]]:
+    """Backends that a source is built for, with the files that say so."""
+    suffixes = dict(source.suffixes)
+    for owned in wheels.catalogue.source_traces:
+        for suffix in owned.entry.suffixes:
+            if suffix in suffixes:
+                yield owned.backend, suffixes[suffix]
+        for pattern in owned.entry.patterns:
+            search = re.compile(pattern, re.IGNORECASE).search
+            for path, text in source.build_files:
+                if search(text):
+                    yield owned.backend, path
+
+
+def _is_told(wheels: Wheels, name: str) -> bool:
+    """Return True if the requirements of a source are known, and so judged."""
+    source, lock = wheels.sources.get(name), wheels.lock
+    if name in wheels.askers or not isinstance(source, SourceFacts):
+        return name in wheels.askers
+    is_locked = lock is not None and not lock.inputs and not lock.is_completed
+    return is_locked or source.requires is not None
+
+
+def _is_built(package: Package) -> bool:
+    return bool(package.source or package.source_only)
+
+
+def _is_own(package: Package) -> bool:
+    return bool(package.source) and _FOREIGN.match(package.source) is None
+
+
+def _is_read(package: Package, askers: Collection[str]) -> bool:
+    """Return True if a folder's requirements are known: lines of its project required something."""
+    lines = posixpath.join(posixpath.normpath(package.source), "pyproject.toml:")
+    return any(asker.startswith(lines) for asker in askers)
+
+
+# BM902: something in the image could not be read, so nothing is known about it
+
+
+#: Unread bytes that could change a verdict are at most one in so many bytes of an audit.
+_MOST_HIDDEN = 10
+#: Line of a file that requires something that is not audited.
+_PLACE = re.compile(r":\d+$")
+
+
+def check_unread_file(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per path, and one for all wheels that one cause keeps unread.
+
+    The run ends with exit code 3 as long as it is not waived.
+    """
+    limit = image.policy.budget(image.policy.max_layers, image.target)
+    if limit is not None and not image.inventory.layers and not isinstance(image, Wheels):
+        yield finding(
+            "BM902",
+            image,
+            "layers could not be read: the budget `max-layers` under [policy] is not checked",
+            path="layers",
+            chain=("layers",),
+            fix=Fix("waive", "see that the layers of the image can be read, or accept it"),
+            by_path=True,
+        )
+    owners = {binary.path: binary.owner for binary in image.inventory.binaries}
+    unread = (*image.inventory.unread, *image.resolution.unread)
+    paths = {item.path for item in unread}
+    for item in merge_causes(unread) if isinstance(image, Wheels) else unread:
+        # Which wheels they are, and how many, is another matter than the cause.
+        is_one = item.path in paths
+        advice = _unread_advice(item.path if is_one else "several.whl")
+        yield finding(
+            "BM902",
+            image,
+            f"{item.path} could not be read: {item.why}",
+            owner=owners.get(item.path),
+            path=item.path,
+            chain=(item.path,),
+            fix=Fix("waive", advice, accept("BM902", path=item.path) if is_one else None),
+            by_path=True,
+            identity="" if is_one else item.why,
+        )
+
+
+def unread_rests(
+    wheels: Wheels,
+    verdicts: Iterable[Verdict],
+    left_open: Mapping[str, Unopened],
+    download: int,
+) -> Iterator[Finding]:
+    """Yield a finding if unread files could hide more bytes than a clean run may leave unread."""
+    hidden = {
+        verdict.owner: min(amount, verdict.download or 0)
+        for verdict in verdicts
+        if (amount := hidden_bytes(verdict, left_open.get(verdict.owner)))
+    }
+    total = sum(hidden.values())
+    if total * _MOST_HIDDEN > download:
+        names = listing(owner.replace("==", " ") for owner in hidden)
+        owner = max(hidden, key=lambda owner: hidden[owner])
+        yield finding(
+            "BM902",
+            wheels,
+            f"{names} could hide {size(total)} of {size(download)}, which was not read: "
+            "`audit --deep` reads the rest",
+            owner=owner,
+            chain=wheels.chain_to(owner.partition("==")[0]) or (owner.replace("==", " "),),
+            fix=Fix("waive", "audit again with `--deep`, or look at the image with `scan`"),
+        )
+
+
+def merge_causes(unread: Iterable[Unread]) -> Iterator[Unread]:
+    """Several wheels that one cause keeps unread as one entry; the rest as it is."""
+    paths: dict[tuple[str, str], list[str]] = {}
+    for item in unread:
+        paths.setdefault((item.why, "" if _is_wheel(item.path) else item.path), []).append(
+            item.path
+        )
+    for (why, own), alike in paths.items():
+        number = len(set(alike))
+        wheels = f"{count(number, 'wheel')} ({listing(alike, 2)})" if number > 1 else alike[0]
+        yield Unread(own or wheels, why)
+
+
+def _is_wheel(path: str) -> bool:
+    return path.endswith(".whl") and "/" not in path
+
+
+def _unread_advice(path: str) -> str:
+    if _is_wheel(path):
+        # A wheel of a lock: the reason is with the index, and not with the file.
+        return "remove the cause, and audit again: nothing is known of what it holds"
+    if _PLACE.search(path):
+        return "look at what that line requires; if it is harmless, accept it with a [[waive]]"
+    return "find out what the file is; if it is harmless, accept it with a [[waive]]"

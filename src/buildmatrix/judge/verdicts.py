@@ -1,0 +1,367 @@
+"""Verdict about each installed distribution on one backend: ok, optional, bloat or broken.
+
+- `broken`: an import loads, and fails without, a library that nothing provides (`judge.failing`).
+- `bloat`: it belongs to another backend, requires a distribution of one, links a present library of
+  one, or contains foreign bytes above the policy's threshold.
+- `optional`: it loads foreign libraries only on request or if they are present, or contains few
+  foreign bytes.
+- `ok`: it has nothing foreign, or belongs to this backend with a small foreign part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from buildmatrix.base.text import listing, size
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.judge.evidence import HELD, PackedSizeRange, title, total
+from buildmatrix.judge.failing import LOADER, absent_links, failure, needs_library
+from buildmatrix.judge.imports import carried
+from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
+from buildmatrix.judge.tree import TreeView, find_vendor_requirements
+from buildmatrix.locks.model import Lock
+
+#: Libraries that draw windows; they indicate no accelerator.
+_GRAPHICS = "graphics"
+
+
+def verdicts(
+    tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
+) -> tuple[Verdict, ...]:
+    """Return one verdict per installed distribution, sorted by name, by the tree's content alone.
+
+    What rules say of names joins in `judge.engine`.
+    """
+    by_owner: dict[str, list[Evidence]] = {}
+    for item in evidence:
+        if item.distribution is not None:
+            by_owner.setdefault(item.distribution, []).append(item)
+    alone = [
+        _verdict(tree, item, by_owner.get(item.owner, []))
+        for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
+    ]
+    return tuple(_requiring(tree, list(carried(alone, inventory.python_imports)), inventory))
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """Foreign parts of one distribution."""
+
+    evidence: Sequence[Evidence]
+    #: Its own names say that it is made for another backend, and for that one alone.
+    belongs: Sequence[Evidence]
+    #: Bytes of files and device code that are useless here, on disk.
+    size: int
+    #: The same as a wheel or a layer carries it, which the threshold is about: at least, at most.
+    weight: int
+    heaviest: int
+    #: True if there may be more of it: not all binaries were read to their ends.
+    is_incomplete: bool
+    #: Its unconditional requirements, with their catalogue matches.
+    required: Sequence[tuple[str, DistributionMatch]]
+
+
+def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
+    match = distribution(item.name, item.version, tree.catalogue)
+    strong = [part for part in evidence if part.weight == "strong" and tree.is_foreign(part)]
+    welcome = match is not None and (
+        match.kind == "multi-backend" or tree.backend in match.tolerated_in
+    )
+    # The bytes of a build that could be for anything decide, if any are known.
+    standing = tree.standings.get(item.owner, "held")
+    is_named = match is not None and (standing == "held" or not match.is_build)
+    belongs = (
+        [part for part in strong if part.kind == "declared"] if is_named and not welcome else []
+    )
+    shipped = [part for part in strong if part.kind in HELD]
+    owner = item.owner
+    foreign = _Foreign(
+        evidence=strong,
+        belongs=belongs,
+        size=item.size if belongs else total(shipped),
+        weight=total(replace(part, size=_packed(tree, part).least) for part in shipped),
+        heaviest=total(replace(part, size=_packed(tree, part).most) for part in shipped),
+        is_incomplete=owner in tree.incomplete,
+        required=tuple(_foreign_requirements(tree, item)),
+    )
+    failed = failure(tree, owner, evidence)
+    # An import that was not read may survive the failure.
+    survives = failed is not None and owner in tree.unread_python
+    broken: _Judgement | None = None
+    if failed is not None and not survives:
+        broken = "broken", failed.reason
+    sure = broken or _driver(evidence) or _bloat(tree, match, foreign)
+    verdict, reason = (
+        sure
+        or _requires(tree, foreign)
+        or (("optional", failed.reason) if failed is not None else None)
+        or _lacking(tree, owner, evidence)
+        or _own(tree, match)
+        or _optional(tree, item, match, evidence, foreign)
+        or ("ok", "nothing foreign is loaded, shipped or required")
+    )
+    may_be: VerdictName | None = None
+    if survives and verdict not in UNFIT:
+        may_be = "broken"
+    elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
+        # It comes in runs of some hundred pieces: if some was seen, there may well be more.
+        may_be = "bloat"
+    vendors = {part.vendor for part in strong} | {
+        requirement.vendor for _, requirement in foreign.required
+    }
+    # Whose library the reason names, that one is meant.
+    vendors |= {part.vendor for part in evidence if tree.is_foreign(part) and part.detail in reason}
+    if failed is not None and failed.vendor:
+        vendors.add(failed.vendor)
+    return Verdict(
+        name=item.name,
+        version=item.version,
+        backend=tree.backend,
+        verdict=verdict,
+        reason=reason,
+        foreign_bytes=foreign.size,
+        vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
+        architectures=_architectures(evidence),
+        by_others=sure is None and verdict == "bloat",
+        failure=failed if broken is not None else None,
+        certain=may_be is None,
+        may_be=may_be,
+    )
+
+
+def _packed(tree: TreeView, evidence: Evidence) -> PackedSizeRange:
+    carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
+    if carried is None:
+        return PackedSizeRange(evidence.size, evidence.size)
+    # Of a file with code of several vendors, each counts with its own.
+    least = min(evidence.size, carried.least)
+    return PackedSizeRange(least, least + carried.most - carried.least)
+
+
+_Judgement = tuple[VerdictName, str]
+
+
+def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
+    """A driver's library has no place in what is installed, not even on its own backend."""
+    shipped = [
+        item.detail
+        for item in evidence
+        if item.where == "host" and item.kind in ("bundled", "tool") and item.weight == "strong"
+    ]
+    return (
+        ("bloat", f"it ships {listing(shipped)}, which the host must provide") if shipped else None
+    )
+
+
+def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
+    if foreign.belongs and match is not None and match.needs_device:
+        backend = title(match.backend, tree.catalogue)
+        return "broken", f"it is of use only with a device of {backend}"
+    if foreign.belongs:
+        return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
+    if foreign.weight > tree.policy.bloat_threshold:
+        return "bloat", _share(tree, foreign)
+    if match is not None and tree.backend in match.tolerated_in:
+        return None
+    for evidence in foreign.evidence:
+        if evidence.kind == "needed" and (evidence.path, evidence.detail) in tree.elsewhere:
+            return "bloat", (
+                f"{evidence.path} loads {evidence.detail} of "
+                f"{title(evidence.backend, tree.catalogue)}, which is there"
+            )
+    return None
+
+
+def _requires(tree: TreeView, foreign: _Foreign) -> _Judgement | None:
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
+    return ("bloat", f"it requires {listing(useless)}") if useless else None
+
+
+def _share(tree: TreeView, foreign: _Foreign) -> str:
+    backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
+    bound = "at least " if foreign.is_incomplete else ""
+    return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
+
+
+def _lacking(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
+    """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
+    lost = [link for link in absent_links(tree, owner, evidence) if tree.is_other_line(link.detail)]
+    if not lost:
+        return None
+    names = listing(item.detail for item in lost)
+    return "optional", (
+        f"it works without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
+        f"which {lost[0].path} links and nothing provides"
+    )
+
+
+def _is_useless(tree: TreeView, name: str, match: DistributionMatch) -> bool:
+    """Return True if a foreign requirement is certainly not usable here.
+
+    A wheel alone does not say which build of a family would be installed; the files of an installed
+    build show it.
+    """
+    if match.kind == "default-build":
+        return not tree.is_single and f"{name}=={tree.installed.get(name)}" not in tree.held
+    return match.kind != "multi-backend"
+
+
+def useless_requirements(
+    tree: TreeView, item: Distribution
+) -> Iterator[tuple[str, DistributionMatch]]:
+    """Yield the unconditional requirements of `item` that are not usable on this backend."""
+    for name, match in _foreign_requirements(tree, item):
+        if _is_useless(tree, name, match):
+            yield name, match
+
+
+def _foreign_requirements(
+    tree: TreeView, item: Distribution
+) -> Iterator[tuple[str, DistributionMatch]]:
+    for name, match in find_vendor_requirements(
+        tree.required[item.owner], tree.installed, tree.catalogue, is_single=tree.is_single
+    ):
+        if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
+            yield name, match
+
+
+def _requiring(
+    tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
+) -> Iterator[Verdict]:
+    """The verdicts, with that of a build for another backend passed on to what requires it."""
+    bad = {verdict.name for verdict in verdicts if verdict.verdict in UNFIT}
+    items = {(item.name, item.version): item for item in inventory.distributions}
+    for verdict in verdicts:
+        builds = [
+            name
+            for name, match in _foreign_requirements(tree, items[verdict.name, verdict.version])
+            if match.kind == "default-build" and name in bad
+        ]
+        if builds and verdict.name not in bad and not tree.is_single:
+            verdict = replace(
+                verdict, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
+            )
+        yield verdict
+
+
+def _own(tree: TreeView, match: DistributionMatch | None) -> _Judgement | None:
+    """Made for this backend, or expected on it; what only holds some device code is for all."""
+    if match is None or match.vendor is None or match.kind == "embedded":
+        return None
+    if not tree.is_foreign(match):
+        return "ok", f"it is made for {title(match.backend, tree.catalogue)}"
+    if tree.backend in match.tolerated_in:
+        return "ok", f"packages for {tree.backend} require it"
+    return None
+
+
+def _optional(
+    tree: TreeView,
+    item: Distribution,
+    match: DistributionMatch | None,
+    evidence: Sequence[Evidence],
+    foreign: _Foreign,
+) -> _Judgement | None:
+    # Builds for the CPU have the Python code of the builds for accelerators; there it is dormant.
+    dormant = "python-dlopen" if match is not None and match.vendor is None else None
+    if foreign.size:
+        bound = "at least" if foreign.is_incomplete else "only"
+        return "optional", f"{bound} {size(foreign.size)} of it are foreign"
+    # What is for this backend, and knows a loader of all vendors' drivers, has another way.
+    serves = any(
+        part.backend == tree.backend
+        and part.weight == "strong"
+        and part.kind in ("needed", "device-code")
+        for part in evidence
+    )
+    opened = [
+        part.detail
+        for part in evidence
+        if tree.is_foreign(part)
+        and not (serves and part.role == LOADER)
+        and part.kind not in ("declared", dormant)
+        and part.role != _GRAPHICS
+        and (part.weight == "strong" or part.confidence == "high")
+    ]
+    if opened:
+        return "optional", f"it reaches for {listing(opened)} when asked to"
+    for used in tree.imports.get(item.owner, ()) if dormant is None else ():
+        # What the catalogue calls harmless may look for other parts of its own vendor.
+        own = match is not None and match.vendor == used.match.vendor
+        if used.statement.how == "tried" and not own and needs_library(tree, used.match):
+            name = used.statement.module.partition(".")[0]
+            return "optional", f"it uses {name} where that is installed ({used.place})"
+    several = [name for name, match in foreign.required if match.kind == "multi-backend"]
+    if several:
+        names = listing(several)
+        return "optional", f"it requires {names}, which can use other backends too"
+    return None
+
+
+def _architectures(evidence: Sequence[Evidence]) -> Mapping[str, tuple[str, ...]]:
+    """GPU architectures by vendor, of this backend's code and of others'."""
+    by_vendor: dict[str, set[str]] = {}
+    for item in evidence:
+        if item.architectures:
+            by_vendor.setdefault(item.vendor, set()).update(item.architectures)
+    return {vendor: tuple(sorted(archs)) for vendor, archs in sorted(by_vendor.items())}
+
+
+# Verdicts through requirements: a clean package that requires a foreign one is not clean
+
+
+def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """The same verdicts; those of what requires a broken or bloated distribution are that too.
+
+    `Package.via` says who requires whom: markers and extras are decided there already. What is
+    worst counts, and of equals the nearest.
+    """
+    by_name = {verdict.name: verdict for verdict in verdicts}
+    requires = _requirements(lock)
+    return tuple(
+        verdict if verdict.verdict in UNFIT else _pass_on(verdict, by_name, requires)
+        for verdict in by_name.values()
+    )
+
+
+def _requirements(lock: Lock) -> Mapping[str, Sequence[str]]:
+    names = {package.name for package in lock.packages}
+    by_asker: dict[str, list[str]] = {}
+    for package in sorted(lock.packages, key=lambda package: package.name):
+        for asker in package.via:
+            if asker in names:
+                by_asker.setdefault(asker, []).append(package.name)
+    return by_asker
+
+
+def _pass_on(
+    item: Verdict, by_name: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
+) -> Verdict:
+    # Who is reached, and the requirement of `item` that leads there.
+    reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
+    bad: dict[str, tuple[Verdict, str]] = {}
+    for name, first in (queue := list(reached.items())):  # grows while it is walked
+        verdict = by_name.get(name)
+        if verdict is not None and verdict.verdict in UNFIT:
+            bad.setdefault(verdict.verdict, (verdict, first))
+            continue
+        for further in requires.get(name, ()):
+            if further not in reached and further != item.name:
+                reached[further] = first
+                queue.append((further, first))
+    for kind in reversed(UNFIT):
+        if kind in bad:
+            worst, first = bad[kind]
+            by = "" if first == worst.name else f" by way of {first}"
+            return replace(
+                item,
+                verdict=worst.verdict,
+                reason=f"it requires {worst.name} {worst.version}{by}, and that is "
+                f"{worst.verdict} here: {worst.reason}",
+                vendors=tuple(sorted({*item.vendors, *worst.vendors})),
+                by_others=True,
+            )
+    return item

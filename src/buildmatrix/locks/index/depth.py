@@ -1,0 +1,268 @@
+"""Reads a wheel by parts, as deep as is asked: `listing` and `heads` of `index.model.Depth`.
+
+What is read depends on the wheel's directory and on the bytes that may be spent, never on time or
+on what was cached: the same question gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from buildmatrix.facts.binaries.head_facts import Prefix, collect_linking
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.binaries.stream import read_end
+from buildmatrix.facts.elf.headers import Malformed
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.inventory.collect import collect_shallow
+from buildmatrix.facts.inventory.file_facts import FileFacts
+from buildmatrix.facts.inventory.filters import may_matter
+from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.python_imports.graph import ImportStages
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.facts.trees.zip_archive import DEFLATED
+from buildmatrix.locks.index.budget import DYNAMIC_ENDS, FEW_PYTHON, HEAD, is_small
+from buildmatrix.locks.index.ending import Ending, inflate_end
+from buildmatrix.locks.index.ends import archives, ends, links, suspects
+from buildmatrix.locks.index.heads import FIRST_PAGE, disguised, heads
+from buildmatrix.locks.index.model import Depth, Member, Tables
+from buildmatrix.locks.index.parts import (
+    BATCH,
+    LARGEST_HEAD,
+    LARGEST_PACKED,
+    HeldTree,
+    Ranged,
+    WheelParts,
+    facts_of_bytes,
+    is_source,
+)
+
+# The Python files of a wheel, as far as an import runs them
+
+
+#: Bytes of the Python files in one folder that are brought where an import runs some of them.
+LARGEST_FOLDER = 512 << 10
+
+
+def read_python(parts: WheelParts) -> None:
+    """The Python files: all of them where they are few, else those that an import runs."""
+    costs = {
+        member.path: member.compressed
+        for member in parts.members.values()
+        if is_source(member.path)
+        and (may_matter(member.path, member.size) or not member.path.endswith(".py"))
+        and member.compressed <= LARGEST_PACKED
+    }
+    total = sum(costs.values())
+    available = parts.available
+    if total <= max(FEW_PYTHON, 0 if available is None else available // 4):
+        if parts.affords(total):
+            _read(parts, costs)
+        return
+    stages = ImportStages(path for path in parts.members if is_source(path))
+    reached = dict.fromkeys(stages.first_files())
+    ahead = list(reached)
+    folders = _Folders(costs)
+    while ahead:
+        stage = {path: costs[path] for path in ahead if path in costs}
+        if not parts.affords(sum(stage.values())):
+            return
+        parts.bring(stage | folders.beside(stage))
+        imported = (
+            path
+            for read, source in _read(parts, stage)
+            for path in stages.files_after(read, source)
+        )
+        ahead = [path for path in dict.fromkeys(imported) if path not in reached]
+        reached.update(dict.fromkeys(ahead))
+    parts.lazy = costs.keys() - reached.keys()
+
+
+class _Folders:
+    """The Python files of each folder of a wheel that were not brought yet, with their bytes.
+
+    What an import reaches in one stage, files beside that are reached in later ones, most often.
+    Who brings them at the same time sends a third of the requests, for hardly more bytes.
+    """
+
+    def __init__(self, costs: Mapping[str, int]) -> None:
+        self._files: dict[str, dict[str, int]] = {}
+        for path, cost in costs.items():
+            self._files.setdefault(path.rpartition("/")[0], {})[path] = cost
+
+    def beside(self, paths: Iterable[str]) -> dict[str, int]:
+        """What lies beside `paths`, in folders with few bytes; each only once."""
+        costs: dict[str, int] = {}
+        for folder in {path.rpartition("/")[0]: None for path in paths}:
+            files = self._files.pop(folder, {})
+            if sum(files.values()) <= LARGEST_FOLDER:
+                costs |= files
+        return costs
+
+
+def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
+    """Look into Python files; those that could be read, with their bytes."""
+    parts.hold(costs)
+    read: list[tuple[str, bytes]] = []
+    for path in costs:
+        if path not in parts.held:
+            continue
+        parts.opened.add(path)
+        try:
+            source = parts.held[path].unpack()
+        except Unreadable as error:
+            parts.facts[path] = FileFacts(unread=str(error))
+            continue
+        parts.facts[path] = facts_of_bytes(path, source)
+        read.append((path, source))
+    return read
+
+
+# The tables of single libraries in a wheel: what they link, need and define, and nothing else.
+#
+# Linkers put the tables of symbols first, and the dynamic section, which says where they are, near
+# the end: see `index.ends`. Each library is read by itself, so the answer about it depends on its
+# own bytes alone.
+
+
+#: Compressed bytes that are read as its beginning, until they hold its symbols. From the last but
+#: one on, the symbols that it defines are enough: their hashes come before all names.
+BEGINNINGS = (HEAD, 256 << 10, 1 << 20, 4 << 20)
+
+
+def read_tables(source: Ranged, paths: Iterable[str]) -> Mapping[str, Tables]:
+    """Return the tables of libraries, by path.
+
+    Raises `Unreadable` when `source` is no ZIP archive, and what it raises.
+    """
+    tables: dict[str, Tables] = {}
+    # Wheels hold no links: a library comes under each of its names.
+    same: dict[tuple[int, int], Elf | None] = {}
+    with WheelTree(source) as tree:
+        members = {member.path: member for member in tree.members}
+        for path in paths:
+            member = members.get(path)
+            if member is None:
+                tables[path] = Tables(None)
+                continue
+            content, cost = (member.crc, member.size), 0
+            if content not in same:
+                reading = _Reading(source, tree, member)
+                with suppress(Unreadable, Malformed):
+                    same[content] = reading.read()
+                same.setdefault(content, None)
+                cost = reading.cost
+            tables[path] = Tables(same[content], cost)
+    return tables
+
+
+class _Reading:
+    """A look at one member, and the bytes that it costs."""
+
+    def __init__(self, source: Ranged, tree: WheelTree, member: Member) -> None:
+        self._source = source
+        self._tree = tree
+        self._member = member
+        self.cost = 0
+
+    def read(self) -> Elf | None:
+        """The tables. Raises `Unreadable` and Malformed."""
+        member, tree = self._member, self._tree
+        if is_small(member):
+            self.cost = member.compressed
+            data = tree.packed(member.path).unpack()
+            return read_elf(BytesSource(data), len(data), deep=False)
+        self.cost = beginning = HEAD
+        page = tree.beginning(member.path, HEAD, LARGEST_HEAD)
+        elf = _collect(page, member.size, ())
+        linking: tuple[tuple[int, bytes], ...] = ()
+        if elf is not None and not elf.dynamic_read:
+            linking = self._read_linking(page[:FIRST_PAGE])
+            elf = _collect(page, member.size, linking)
+        for length in BEGINNINGS:
+            if elf is None or not elf.dynamic_read or elf.binding is not None:
+                break
+            if length == HEAD:
+                continue
+            length = min(length, member.compressed)
+            self.cost += max(0, length - beginning)
+            beginning = max(beginning, length)
+            data = tree.beginning(member.path, length, LARGEST_HEAD)
+            elf = _collect(data, member.size, linking)
+            if elf is not None and elf.binding is None and length >= BEGINNINGS[-2]:
+                elf = _collect(data, member.size, linking, exports_only=True)
+        return elf if elf is not None and elf.dynamic_read else None
+
+    def _read_linking(self, page: bytes) -> tuple[tuple[int, bytes], ...]:
+        """Offset and bytes of what the loader links by, at the end of the member."""
+        entry, start = self._tree.place(self._member.path)
+        before = self.cost
+        for length in DYNAMIC_ENDS:
+            length = min(length, entry.compressed)
+            self.cost = before + length
+            data = self._source.read(start + entry.compressed - length, length)
+            end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
+            sections = read_end(page, end, entry.size) if end is not None else None
+            if sections is None and length >= DYNAMIC_ENDS[1]:
+                break
+            if sections is not None and any(
+                at < sections.dynamic_end <= at + len(part) for at, part in sections.linking
+            ):
+                return sections.linking
+            if length == entry.compressed:
+                break
+        return ()
+
+
+def _collect(
+    data: bytes,
+    size: int,
+    linking: Iterable[tuple[int, bytes]],
+    *,
+    exports_only: bool = False,
+) -> Elf | None:
+    """Return the facts of a file's beginning, and of parts that were read elsewhere."""
+    prefix = Prefix(BytesSource(data))
+    prefix.end = len(data)
+    prefix.lent += linking
+    return collect_linking(size, prefix, exports_only=exports_only)
+
+
+#: A small wheel is brought as a whole where this part of it may be read: that is one request.
+MOST_OF_IT = 3 / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a wheel."""
+
+    inventory: Inventory
+    members: tuple[Member, ...]
+    #: Whether more would have been read, had more bytes been allowed.
+    limited: bool = False
+
+
+def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading:
+    """The facts of a wheel, with `most` bytes spent on more than its listing.
+
+    Raises `Unreadable` when it is no ZIP archive, and what `source` raises.
+    """
+    with WheelTree(source) as tree:
+        parts = WheelParts(source, tree, most)
+        parts.listing()
+        if depth != "listing":
+            if source.size <= BATCH and (most is None or most >= source.size * MOST_OF_IT):
+                source.load([(0, source.size)])
+            heads(parts)
+            ends(parts)
+            links(parts)
+            read_python(parts)
+            disguised(parts)
+            suspects(parts)
+            archives(parts)
+        held = HeldTree(tree.walk(), parts.held)
+        inventory = collect_shallow(held, parts.facts, parts.opened, parts.unmasked, parts.lazy)
+        return Reading(inventory, tree.members, parts.limited)

@@ -1,0 +1,319 @@
+"""What lies behind the beginnings of binaries: ends, middles, and where it is needed, all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from buildmatrix.facts.binaries.stream import (
+    EndSections,
+    HeadReader,
+    Malformed,
+    add_end_sections,
+    begins_device_code,
+    read_end,
+)
+from buildmatrix.facts.elf.model import Section
+from buildmatrix.facts.elf.search import DEVICE_SECTIONS
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.inventory.file_facts import FileFacts, add_contents, inspect_source
+from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
+from buildmatrix.locks.index.budget import (
+    CONTAINERS_WHOLE,
+    ENDS,
+    FIRST_PART,
+    HEAD,
+    MIDDLE,
+    MIDDLES,
+    MOST_ENDS,
+    NEARLY_SMALL,
+    is_small,
+)
+from buildmatrix.locks.index.ending import Ending, Forward, inflate_end, inflate_middle
+from buildmatrix.locks.index.model import Member
+from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
+
+#: Inflated bytes that are read at a time.
+PIECE = 64 << 10
+#: A binary with no more data than this is not streamed: it hardly makes a wheel foreign.
+LITTLE_DATA = 256 << 10
+#: Nor does a verdict hang on it, whatever its end says.
+SOME_DATA = 1 << 20
+#: Device code that decides a verdict however it is packed; where no table of sections says how much
+#: there is, a look goes on until so much has shown.
+MUCH_DEVICE_CODE = 16 << 20
+#: Places in the middle of a binary that have to show device code, where names do not say that a
+#: section is made for it.
+ENOUGH_SHOWN = 2
+
+
+def ends(parts: WheelParts) -> None:
+    """The ends of binaries with much data, and of those whose dynamic section was not read.
+
+    Segments only say what is loaded, and in most libraries that is tables for unwinding and
+    linking. Device code has sections of its own, which say how much of it there is. Linkers
+    put the dynamic section near the end, patchelf its strings.
+    """
+    if parts.available is None:
+        return
+    # Little settles the small among them.
+    unlinked = sorted(
+        (parts.members[path] for path in _unlinked(parts)),
+        key=lambda member: (is_small(member), member.compressed, member.path),
+    )
+    paths = dict.fromkeys((*_with_data(parts, SOME_DATA), *(member.path for member in unlinked)))
+    waiting = [path for path in paths if path in parts.pages][:MOST_ENDS]
+    for length in ENDS:
+        places = {path: _end(parts, path, length) for path in waiting}
+        waiting = [path for path in waiting if parts.affords(places[path][1])]
+        parts.source.load([places[path] for path in waiting])
+        waiting = [path for path in waiting if not _look_at_end(parts, path, length)]
+        _read_loading(parts)
+        waiting = [path for path in waiting if path in parts.pages]
+    for path in _unlinked(parts):
+        end = parts.ends.get(path)
+        if end is not None and end.linking:
+            _link(parts, path, end)
+    for path, end in tuple(parts.ends.items()):
+        likely = max(end.likely, key=lambda section: section.size, default=None)
+        if likely is not None and likely.size > MUCH_DEVICE_CODE:
+            _confirm(parts, path, likely)
+
+
+def _unlinked(parts: WheelParts) -> list[str]:
+    """Binaries whose dynamic section was not read, with its strings."""
+    return [
+        path
+        for path, facts in parts.facts.items()
+        if facts.elf is not None and not facts.elf.dynamic_read
+    ]
+
+
+def _with_data(parts: WheelParts, data: int) -> list[str]:
+    """Binaries with more than so much data that was not read, the most first."""
+    unread = {
+        path: facts.elf.unread_data
+        for path, facts in parts.facts.items()
+        if facts.elf is not None and facts.elf.unread_data > data
+    }
+    return sorted(unread, key=lambda path: (-unread[path], path))
+
+
+def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
+    """Offset and length of the last `length` bytes of a member, as it is in the wheel."""
+    entry, start = parts.tree.place(path)
+    size = min(length, entry.compressed)
+    return start + entry.compressed - size, size
+
+
+def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
+    """Read the end of a binary; whether that gave its sections, with their names."""
+    entry, _ = parts.tree.place(path)
+    data = parts.source.read(*_end(parts, path, length))
+    end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
+    elf = parts.facts[path].elf
+    sections = read_end(parts.pages[path], end, entry.size) if end is not None else None
+    if sections is None or elf is None:
+        return False
+    parts.ends[path] = sections
+    if any(DLOPEN in strings for _, strings in sections.linking):
+        parts.loading.add(path)
+    parts.facts[path] = FileFacts(elf=add_end_sections(elf, sections))
+    return bool(sections.named) and (elf.dynamic_read or not sections.is_cut)
+
+
+def _read_loading(parts: WheelParts) -> None:
+    """Binaries that load others by name, whole: those names stand anywhere in their data.
+
+    Those that are not much larger than small ones, the smallest first.
+    """
+    waiting = [
+        member
+        for path in parts.loading
+        if path in parts.pages and (member := parts.members[path]).compressed <= NEARLY_SMALL
+    ]
+    for member in sorted(waiting, key=lambda member: (member.compressed, member.path)):
+        if not parts.affords(member.compressed):
+            return
+        _read_whole(parts, member)
+
+
+def _read_whole(parts: WheelParts, member: Member) -> None:
+    """Look at all bytes of a member, which are paid for."""
+    parts.pages.pop(member.path, None)
+    parts.ends.pop(member.path, None)
+    try:
+        parts.facts[member.path] = _whole(parts, member)
+    except Unreadable as error:
+        parts.facts[member.path] = FileFacts(unread=str(error))
+
+
+def _link(parts: WheelParts, path: str, end: EndSections) -> None:
+    """Look at a beginning again, now that the end gave what the loader links by.
+
+    Where that is but the strings, which patchelf moves, the section itself lies before them.
+    """
+    member = parts.members[path]
+    is_told = any(at < end.dynamic_end <= at + len(data) for at, data in end.linking)
+    cost = HEAD if is_told else min(parts.available or 0, member.compressed // FIRST_PART)
+    if cost < HEAD or (is_told and not parts.affords(HEAD)):
+        parts.limited = True
+        return
+    try:
+        if is_told:
+            data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
+            reader = HeadReader(BytesSource(data), member.size)
+            reader.read_to(len(data))
+            parts.tell(path, None, reader)
+        else:
+            _stream(parts, member, cost, end.dynamic_end)
+    except (Unreadable, Malformed) as error:
+        parts.facts[path] = FileFacts(unread=str(error))
+
+
+def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
+    """See whether a section whose name is out of reach holds device code, as all else says.
+
+    Where device code shows at two places of the binary, there is a run of it, and no other
+    section is like those that are made for such runs.
+    """
+    entry, start = parts.tree.place(path)
+    step = entry.compressed // (MIDDLES + 1)
+    shown = 0
+    # What takes most of a file covers its middle.
+    for number in sorted(range(1, MIDDLES + 1), key=lambda at: abs(2 * at - MIDDLES - 1)):
+        if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
+            return
+        middle = inflate_middle(parts.source.read(start + number * step, MIDDLE))
+        shown += middle is not None and begins_device_code(middle.copies, likely.name)
+        if shown == ENOUGH_SHOWN:
+            break
+    elf = parts.facts[path].elf
+    if shown == ENOUGH_SHOWN and elf is not None:
+        end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
+        parts.facts[path] = FileFacts(elf=add_end_sections(elf, end))
+
+
+def links(parts: WheelParts) -> None:
+    """Binaries whose dynamic section was not reached: whole, if all of them can be.
+
+    What they link decides a verdict. A first share is too small for that; what a second look
+    may spend is enough.
+    """
+    waiting = [parts.members[path] for path in _unlinked(parts)]
+    available = parts.available
+    if available is None or sum(member.compressed for member in waiting) > available:
+        parts.limited |= bool(waiting) and available is not None
+        return
+    for member in waiting:
+        parts.spent += member.compressed
+        _read_whole(parts, member)
+
+
+def suspects(parts: WheelParts) -> None:
+    """Binaries from their start on until device code was seen, those with most data first.
+
+    Nothing in a beginning rules it out: static runtimes leave no name there.
+    """
+    if parts.available is None:
+        return
+    waiting = [
+        parts.members[path]
+        for path in _with_data(parts, LITTLE_DATA)
+        if (elf := parts.facts[path].elf) is not None and not elf.device_code
+    ]
+    behind = sum(member.compressed for member in waiting)
+    for member in waiting:
+        available = parts.available or 0
+        is_last = behind == member.compressed
+        enough = is_last or behind <= available
+        limit = available if enough else min(available, member.compressed // FIRST_PART)
+        behind -= member.compressed
+        if limit <= HEAD:
+            parts.limited = True
+            continue
+        try:
+            _stream(parts, member, limit)
+        except (Unreadable, Malformed) as error:
+            parts.facts[member.path] = FileFacts(unread=str(error))
+
+
+def archives(parts: WheelParts) -> None:
+    """Containers, and large files of device code or objects: whole, the small first.
+
+    A container that would leave the run undecided has an allowance of its own: reading on would
+    cost a user the same.
+    """
+    if parts.available is None:
+        return
+    allowance = CONTAINERS_WHOLE
+    for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
+        cost = member.compressed
+        # What was seen of it leaves the run undecided.
+        if member.path in parts.facts and parts.available < cost <= allowance:
+            allowance -= cost
+        elif not parts.affords(cost):
+            continue
+        try:
+            parts.facts[member.path] = _whole(parts, member)
+            parts.opened.add(member.path)
+        except Unreadable as error:
+            parts.facts[member.path] = FileFacts(unread=str(error))
+
+
+def _whole(parts: WheelParts, member: Member) -> FileFacts:
+    """What a member is by all of its bytes, which are read once."""
+    with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
+        facts = inspect_source(source, member.path, entry.size)
+        return add_contents(facts, source, member.path, entry.size)
+
+
+@contextmanager
+def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, ZipEntry]]:
+    """A member as it arrives."""
+    entry, start = parts.tree.place(member.path)
+    forward = Forward(parts.source.stream(start))
+    try:
+        stream = Sequential(
+            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+        )
+        yield stream, entry
+    finally:
+        forward.close()
+
+
+def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
+    """Whether device code showed, and something says how much of it there is at least."""
+    device_code = reader.device_code_seen
+    end = parts.ends.get(path)
+    is_told = end is not None and any(
+        section.name.startswith(DEVICE_SECTIONS) and not section.nobits for section in end.named
+    )
+    return device_code is not None and (is_told or device_code >= MUCH_DEVICE_CODE)
+
+
+def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = None) -> None:
+    """Read a binary from its start until device code showed, or up to its byte `until`."""
+    path, size = member.path, member.size
+    with (
+        _inflating(parts, member) as (stream, entry),
+        Inflated(stream, entry.size, ahead=False) as source,
+    ):
+        reader = HeadReader(source, size)
+        try:
+            while reader.offset < size and stream.consumed < limit:
+                if until is None and _is_enough(parts, path, reader):
+                    break
+                if until is not None and reader.offset >= until:
+                    break
+                reader.read_to(reader.offset + PIECE)
+        finally:
+            parts.spent += stream.consumed
+        if reader.offset == size:
+            facts = inspect_source(source, path, size)
+            parts.facts[path] = add_contents(facts, source, path, size)
+        else:
+            parts.limited |= reader.device_code_seen is None
+            parts.tell(path, None, reader)

@@ -1,0 +1,202 @@
+"""Facts of wheels that were read where they lie, and their cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
+
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.inventory.model import SCHEMA, Inventory
+from buildmatrix.facts.trees.wheel import Member
+from buildmatrix.images.store.cache import DAY, Cache, source_digest
+from buildmatrix.net.http.addresses import HttpAddress
+
+__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "SourceFacts", "Tables", "WheelFacts"]
+
+
+#: How much of a wheel is read.
+#:
+#: - `listing`: its central directory and its metadata folder. Every file that could matter is in
+#:   `Inventory.closed`.
+#: - `heads`: also the beginning of every file that may be a binary (small ones whole), its Python
+#:   files where they are few, and, as far as bytes may be spent, large binaries up to the first
+#:   device code. `Elf.read` says how far.
+#: - `whole`: everything, once.
+Depth = Literal["listing", "heads", "whole"]
+DEPTHS: tuple[Depth, ...] = ("listing", "heads", "whole")
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """What a server says of a file, and changes when it changes the file (RFC 9110, 8.8)."""
+
+    size: int
+    etag: str | None = None
+    #: `Last-Modified`, as it came.
+    modified: str | None = None
+
+    def is_same(self, version: FileVersion) -> bool:
+        """Whether both are about the same bytes: a size alone, or a weak ETag, says too little."""
+        is_strong = self.etag is not None and not self.etag.startswith("W/")
+        return (is_strong or self.modified is not None) and self == version
+
+
+@dataclass(frozen=True, slots=True)
+class WheelFacts:
+    """The facts of one wheel, as deep as it was read."""
+
+    filename: str
+    #: Hex: of all bytes where they were read, else as the lock claims; None where it claims none.
+    sha256: str | None
+    #: Bytes of the wheel.
+    size: int
+    depth: Depth
+    inventory: Inventory
+    #: All files of the wheel, sorted by path.
+    members: tuple[Member, ...]
+    #: Bytes that came over the network for this answer; 0 from the cache and for local files.
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """Facts of a source distribution's files; no vendor is known here."""
+
+    #: The `Requires-Dist` lines of all wheels that are built of it; None where a build decides.
+    requires: tuple[str, ...] | None
+    #: Binaries, device code and archives that are in it.
+    built: tuple[str, ...]
+    #: Suffixes of files, without the dot, each with the first path.
+    suffixes: tuple[tuple[str, str], ...]
+    #: Paths and texts of what decides how it is built.
+    build_files: tuple[tuple[str, str], ...]
+    #: Names of libraries as constants in its code, each with the first path.
+    libraries: tuple[tuple[str, str], ...]
+    #: Bytes of the archive.
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one library of a wheel."""
+
+    #: None for what is no library, and where they lie where they are not looked for.
+    elf: Elf | None
+    #: Bytes of the wheel that were looked at, whether they came from a cache or not.
+    cost: int = 0
+
+
+# Cache of what was read of wheels: one entry per wheel and depth.
+#
+# An entry answers for one identity, and the claim of a lock is not one: a lock could claim the hash
+# of another wheel, and every later audit of that one would be answered with these facts.
+#
+# - `content_key`: the SHA-256 that was computed over all bytes of the wheel.
+# - `place_key`: the URL that the wheel was read from. Its entry has the hash that the lock claimed
+#   then, and what the server said of the file's version. It answers for the same URL with the same
+#   claim; with another one, or none, only after the server was asked and says the same of the file.
+#
+# A new catalogue changes nothing in here, another scanner or reader of wheels does. No entry says
+# where a wheel came from: identities are hashed.
+
+
+#: Bytes of all entries together; the least recently used ones go first.
+WHEEL_CACHE_LIMIT = 512 << 20
+#: Bytes that one entry may unpack to.
+_LARGEST = 1 << 30
+
+
+def content_key(sha256: str) -> str:
+    """The identity of a wheel by its bytes; `sha256` was computed over all of them."""
+    return hashlib.sha256(f"content {sha256}".encode()).hexdigest()
+
+
+def place_key(address: HttpAddress) -> str:
+    """The identity of a wheel by the URL that it was read from, without credentials."""
+    return hashlib.sha256(f"place {address.url}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class WheelEntry:
+    """What is kept of one wheel, read to one depth."""
+
+    identity: str
+    facts: WheelFacts
+    #: The bytes that were allowed for it; None for any number.
+    most: int | None
+    #: Whether more would have been read, had more been allowed.
+    limited: bool
+    #: The hash that the lock claimed; None for no claim.
+    claim: str | None = None
+    #: What the server said of the file; None where the bytes themselves are the identity.
+    version: FileVersion | None = None
+
+    def answers(self, depth: Depth, most: int | None) -> bool:
+        """Whether reading again, to this depth and with these bytes, would tell nothing more."""
+        if DEPTHS.index(self.facts.depth) != DEPTHS.index(depth):
+            return DEPTHS.index(self.facts.depth) > DEPTHS.index(depth)
+        if most == self.most or (most is None and not self.limited):
+            return True
+        # Without a number, no member is streamed: that is less than any number allows.
+        if self.most is None:
+            return False
+        return not self.limited or (most is not None and most <= self.most)
+
+
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_ENTRY = msgspec.msgpack.Decoder(prepare_type(WheelEntry))
+
+
+class _Packed:
+    """Decodes what `WheelCache` packs."""
+
+    @staticmethod
+    def decode(data: bytes | memoryview, /) -> WheelEntry:
+        try:
+            return _ENTRY.decode(zlib.decompressobj().decompress(data, _LARGEST))
+        except zlib.error as error:
+            raise msgspec.DecodeError(str(error)) from error
+
+
+class WheelCache:
+    """The facts of wheels that a cache keeps, about `limit` bytes."""
+
+    def __init__(self, cache: Cache, limit: int = WHEEL_CACHE_LIMIT) -> None:
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'locks/index')}"
+        self._store = cache.store("wheels", version, limit=limit, age=90 * DAY, by_use=True)
+
+    def get(self, identity: str, depth: Depth, most: int | None) -> WheelEntry | None:
+        """What is kept of a wheel to this depth at least; its facts cost nothing."""
+        for deeper in DEPTHS[DEPTHS.index(depth) :]:
+            entry = self._read(identity, deeper)
+            if entry is not None and entry.answers(depth, most):
+                stats = replace(entry.facts.inventory.stats, bytes_read=0, seconds=0.0)
+                stats = replace(stats, cached=stats.files)
+                inventory = replace(entry.facts.inventory, stats=stats)
+                return replace(entry, facts=replace(entry.facts, inventory=inventory, bytes_read=0))
+        return None
+
+    def put(self, entry: WheelEntry) -> None:
+        """Keep what was read of a wheel, unless the same is kept already or more."""
+        if not self._store.is_enabled:
+            return
+        depth = entry.facts.depth
+        present = self._read(entry.identity, depth)
+        if (
+            present is not None
+            and (present.claim, present.version) == (entry.claim, entry.version)
+            and present.answers(depth, entry.most)
+        ):
+            return
+        bare = replace(entry, facts=replace(entry.facts, bytes_read=0))
+        packed = zlib.compress(msgspec.msgpack.encode(bare), 1)
+        self._store.put(f"{depth} {entry.identity}", packed)
+
+    def _read(self, identity: str, depth: Depth) -> WheelEntry | None:
+        return self._store.load(f"{depth} {identity}", _Packed)

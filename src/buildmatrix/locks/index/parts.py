@@ -1,0 +1,249 @@
+"""State of a wheel that is read by parts: its members, and the bytes it may still cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from buildmatrix.facts.binaries.model import DeviceFile
+from buildmatrix.facts.binaries.stream import EndSections, HeadReader, add_end_sections
+from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.inventory.file_facts import FileFacts, inspect, open_container
+from buildmatrix.facts.python_imports.source import runs_at_startup
+from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.facts.trees.wheel import PackedMember, WheelTree
+from buildmatrix.locks.index.budget import GAP
+from buildmatrix.locks.index.model import Member
+
+# Members of a wheel that were brought here, as the tree that `inventory` reads
+
+
+#: Files of a metadata folder that the inventory reads; licenses are not facts.
+_METADATA = frozenset(
+    {"METADATA", "PKG-INFO", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json",
+     "entry_points.txt", "variant.json"}
+)  # fmt: skip
+#: Compressed bytes of one file of metadata, or one Python file; none of an honest wheel has more.
+LARGEST_PACKED = 4 << 20
+
+
+def is_metadata(path: str) -> bool:
+    """Whether the inventory reads the file at `path` to know distributions."""
+    folder, _, name = path.rpartition("/")
+    if folder.endswith((".dist-info", ".egg-info")):
+        return name in _METADATA
+    return folder.endswith(".dist-info/sboms")
+
+
+def is_source(path: str) -> bool:
+    """Whether the file at `path` is Python that an import or the start of Python runs."""
+    return path.endswith(".py") or (runs_at_startup(path) and "/" not in path)
+
+
+class HeldTree(Tree):
+    """The listing of a wheel, with the bytes of those files that are held."""
+
+    def __init__(
+        self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, PackedMember]
+    ):
+        self._entries = tuple(entries)
+        self._held = held
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """See `Tree.walk`."""
+        return iter(self._entries)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[RandomAccess]:
+        """See `Tree.open`."""
+        packed = self._held.get(path)
+        if packed is None:
+            raise Unreadable("it was not read where it lies: too large for its kind")
+        yield BytesSource(packed.unpack())
+
+
+@dataclass(frozen=True, slots=True)
+class _SingleFile(Tree):
+    """A single file in memory."""
+
+    file: File
+    data: bytes
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        yield self.file
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[RandomAccess]:
+        yield BytesSource(self.data)
+
+
+class Parts(Protocol):
+    """Bytes that are brought when they are asked for."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on."""
+
+
+class Within:
+    """A part of a wheel, of which at most `most` bytes are read: a `facts.trees.zip_archive.Bytes`."""
+
+    def __init__(self, source: Parts, start: int, size: int, most: int) -> None:
+        self._source = source
+        self._start = start
+        self._most = most
+        self.size = size
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Bytes.read`. Raises `Unreadable` where that is more than may be read."""
+        length = max(0, min(length, self.size - offset))
+        self.bytes_read += length
+        if self.bytes_read > self._most:
+            raise Unreadable("its list of files is longer than may be read")
+        return self._source.read(self._start + offset, length)
+
+
+def facts_of_bytes(path: str, data: bytes) -> FileFacts:
+    """What the file at `path` is, all of whose bytes are `data`."""
+    file = File(path, len(data))
+    tree = _SingleFile(file, data)
+    return open_container(tree, file, inspect(tree, file))
+
+
+# State of a wheel that is read by parts
+
+
+#: Bytes around a member's data: its header, with a long name and an extra field.
+AROUND = 1 << 10
+#: Bytes that are asked for at a time, and that are held then.
+BATCH = 2 << 20
+#: What a beginning inflates to at most; a library's inflate to 100 to 500 KiB.
+LARGEST_HEAD = 8 << 20
+#: In the string table of a library that loads others by name.
+DLOPEN = b"\0dlopen\0"
+
+
+class Ranged(Protocol):
+    """A wheel that can be read by parts: `index.remote.RemoteFile`, or a local file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on."""
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Bring (offset, length) parts at once, so that `read` finds them."""
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        """Everything from `offset` on, in order."""
+
+
+class WheelParts:
+    """What is known of one wheel so far."""
+
+    def __init__(self, source: Ranged, tree: WheelTree, most: int | None) -> None:
+        """`most`: bytes that may be spent on more than the listing; None for any number."""
+        self.source = source
+        self.tree = tree
+        self.most = most
+        #: Bytes that were spent.
+        self.spent = 0
+        self.members = {member.path: member for member in tree.members}
+        self.held: dict[str, PackedMember] = {}
+        self.facts: dict[str, FileFacts] = {}
+        #: Files that were looked into.
+        self.opened: set[str] = set()
+        #: Files with harmless names that are binaries by their first bytes.
+        self.unmasked: set[str] = set()
+        #: Python files that were not looked into, and that no import runs.
+        self.lazy: Collection[str] = frozenset()
+        #: Whether more would have been read, had more bytes been allowed.
+        self.limited = False
+        #: The first page of those binaries that were read in part, and what their ends said.
+        self.pages: dict[str, bytes] = {}
+        self.ends: dict[str, EndSections] = {}
+        #: Binaries that load others by name, as far as those were read.
+        self.loading: set[str] = set()
+        #: Containers, and large files with device code that are no ELF: all of their bytes say what
+        #: it is.
+        self.archives: list[Member] = []
+
+    @property
+    def available(self) -> int | None:
+        """Bytes that may still be spent; None for any number."""
+        return None if self.most is None else max(0, self.most - self.spent)
+
+    def affords(self, cost: int) -> bool:
+        """Whether `cost` bytes may be spent; then they are."""
+        available = self.available
+        if available is not None and cost > available:
+            self.limited = True
+            return False
+        self.spent += cost
+        return True
+
+    def batches(self, costs: dict[str, int]) -> Iterator[str]:
+        """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
+        batch: list[tuple[str, tuple[int, int]]] = []
+        size = behind = 0
+        for path in sorted(costs, key=self.tree.extent):
+            start, length = self._part(path, costs[path])
+            between = start - behind if 0 < start - behind <= GAP else 0
+            if batch and size + between + length > BATCH:
+                yield from self._brought(batch)
+                batch, size, between = [], 0, 0
+            batch.append((path, (start, length)))
+            size += between + length
+            behind = start + length
+        yield from self._brought(batch)
+
+    def _part(self, path: str, cost: int) -> tuple[int, int]:
+        """Offset and length of the first `cost` bytes of a member, with what stands before them."""
+        start, end = self.tree.extent(path)
+        return start, min(end - start, cost + AROUND + len(path.encode()))
+
+    def bring(self, costs: Mapping[str, int]) -> None:
+        """Have the first bytes of members at hand, without a look at them or a charge."""
+        self.source.load([self._part(path, cost) for path, cost in costs.items()])
+
+    def _brought(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
+        self.source.load([part for _, part in batch])
+        yield from (path for path, _ in batch)
+
+    def hold(self, costs: dict[str, int]) -> None:
+        """Bring the members `costs` whole."""
+        for path in self.batches(costs):
+            try:
+                self.held[path] = self.tree.packed(path)
+            except Unreadable as error:
+                self.facts[path] = FileFacts(unread=str(error))
+
+    def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
+        """Note what the beginning of a binary says; `kind`: of a file that a device is given."""
+        end = self.ends.get(path)
+        if end is not None and reader.offset < self.members[path].size:
+            for start, data in end.linking:
+                reader.lend(start, data)
+        head = reader.head()
+        assert head is not None  # its magic number was seen
+        if kind is None:
+            end = end if head.elf.read is not None else None
+            self.facts[path] = FileFacts(elf=add_end_sections(head.elf, end) if end else head.elf)
+        else:
+            device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
+            self.facts[path] = FileFacts(device=device)
+
+    def listing(self) -> None:
+        """The metadata folder."""
+        self.hold(
+            {
+                member.path: member.compressed
+                for member in self.members.values()
+                if is_metadata(member.path) and member.compressed <= LARGEST_PACKED
+            }
+        )
+        self.opened.update(self.held)

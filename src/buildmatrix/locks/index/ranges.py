@@ -1,0 +1,277 @@
+"""The requests for one file on a server, and what their answers must be (RFC 9110, 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from buildmatrix.locks.index.model import FileVersion
+from buildmatrix.net.http.addresses import HttpAddress
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.requests import HttpResponse, Requests, Traffic
+
+#: Bytes of the first request.
+TAIL = 64 << 10
+#: A file of a server without ranges is read into memory up to this size.
+SPOOLED = 2 << 20
+
+#: "first-last/complete" (14.4). 18 digits are an exabyte.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.ASCII | re.IGNORECASE)
+_UNSATISFIED = re.compile(r"bytes \*/(\d{1,18})", re.ASCII | re.IGNORECASE)
+#: What servers answer that know ranges but no suffix ranges, or none at all.
+_NO_SUFFIX = frozenset({400, 405, 416, 501})
+#: What an address answers that a redirect led to and that has expired.
+_EXPIRED = frozenset({401, 403, 404, 410})
+
+
+def _version_of(answer: HttpResponse, size: int) -> FileVersion:
+    return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
+
+
+def _check_version(version: FileVersion, answer: HttpResponse, size: int) -> None:
+    """Raises RequestError where `answer`, of a file of `size` bytes, is about another version."""
+    current = _version_of(answer, size)
+    if (
+        size != version.size
+        or _differ(version.etag, current.etag)
+        or _differ(version.modified, current.modified)
+    ):
+        raise RequestError(f"{answer.address} changed while it was read; run this again")
+
+
+def _differ(first: str | None, second: str | None) -> bool:
+    return first is not None and second is not None and first != second
+
+
+@dataclass(frozen=True, slots=True)
+class _FileEnd:
+    """What the first request brought."""
+
+    version: FileVersion
+    #: The bytes from `start` on; none where the server gives no parts.
+    start: int = 0
+    data: bytes = b""
+    ranges: bool = True
+
+
+class Ranges:
+    """Asks for parts of one file. `expected`: its size, where that was announced.
+
+    The first request is sent at once. Everything raises RequestError where the server does not give
+    what it should, or speaks of another file than at first.
+    """
+
+    def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
+        self._requests = requests
+        self._address = address
+        # Where the bytes are, after redirects. It may stop working: signed addresses expire.
+        self._place = address
+        self.traffic = Traffic(requests.traffic)
+        end = self._open(expected)
+        #: What the server said of the file at first.
+        self.version = end.version
+        #: Bytes in all.
+        self.size = end.version.size
+        #: What is known already: the bytes from `start` on.
+        self.start, self.data = end.start, end.data
+        #: Whether the server gives parts.
+        self.possible = end.ranges
+
+    def part(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes from `start` to `stop`, which lie in the file, as they arrive."""
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        with self._send(headers, stop - start, (200, 206, 416)) as answer:
+            if answer.status == 416:
+                raise RequestError(
+                    f"{answer.address} has no bytes {start} to {stop - 1}: it changed while it was "
+                    "read, or its server is wrong about its size"
+                )
+            if answer.status == 200 and stop - start == self.size:
+                # Servers may see no point in a part that is the whole.
+                _check_version(self.version, answer, _length(answer, self.size))
+                yield from _exactly(answer, self.size)
+                return
+            if answer.status == 200:
+                _check_version(self.version, answer, _length(answer, self.size))
+                raise RequestError(f"{answer.address} gave parts at first, and now the whole file")
+            first, last, total = _content_range(answer)
+            _check_version(self.version, answer, self.size if total is None else total)
+            if (first, last) != (start, stop - 1):
+                raise RequestError(
+                    f"{answer.address} gives bytes {first} to {last}, and {start} to {stop - 1} "
+                    "were asked for"
+                )
+            yield from _exactly(answer, stop - start)
+
+    def whole(self) -> Iterator[bytes]:
+        """The file from its first byte to its last, as it arrives."""
+        with self._send({}, self.size) as answer:
+            _check_version(self.version, answer, _length(answer, self.size))
+            yield from _exactly(answer, self.size)
+
+    def _open(self, expected: int | None) -> _FileEnd:
+        end = self._requests.retry(lambda: self._ask_end(expected))
+        if isinstance(end, int):
+            size = end
+            end = self._requests.retry(lambda: self._ask_end(size))
+        if isinstance(end, int):
+            raise RequestError(f"{self._address}: its server does not say how large it is")
+        return end
+
+    def _ask_end(self, size: int | None) -> _FileEnd | int:
+        """The end of a file of `size` bytes; the size alone where the end cannot be had so."""
+        ranges = f"bytes={max(0, size - TAIL)}-{size - 1}" if size else f"bytes=-{TAIL}"
+        accepted = {200, 206, 416} | (frozenset() if size else _NO_SUFFIX)
+        with self._send({"Range": ranges}, SPOOLED, accepted) as answer:
+            if answer.status == 206:
+                return self._take_end(answer, size)
+            if answer.status == 200:
+                return self._take_whole(answer, size)
+            total = _UNSATISFIED.fullmatch(answer.headers.get("content-range", ""))
+            if total is not None:
+                self._check_size(answer, size, int(total[1]))
+                if int(total[1]) == 0:
+                    return _FileEnd(_version_of(answer, 0))
+                if size is None:
+                    return int(total[1])
+            if size:
+                raise RequestError(f"{answer.address} refuses to give bytes {ranges[6:]}")
+        return self._ask_size()
+
+    def _take_end(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
+        first, last, total = _content_range(answer)
+        if total is None:
+            if not size:
+                return self._ask_size()
+            total = size
+        self._check_size(answer, size, total)
+        if (first, last) != (max(0, total - TAIL), total - 1):
+            raise RequestError(
+                f"{answer.address} gives bytes {first} to {last} of {total}, and the last "
+                f"{TAIL} were asked for"
+            )
+        data = b"".join(_exactly(answer, last - first + 1))
+        return _FileEnd(_version_of(answer, total), first, data)
+
+    def _take_whole(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
+        length = answer.length()
+        if length is not None:
+            self._check_size(answer, size, length)
+        if length is None and not size:
+            data = _up_to(answer, SPOOLED)
+            return _FileEnd(_version_of(answer, len(data)), 0, data)
+        length = length or size or 0
+        version = _version_of(answer, length)
+        if length <= SPOOLED:
+            return _FileEnd(version, 0, b"".join(_exactly(answer, length)))
+        # A server that was asked for a suffix may still know other ranges.
+        return _FileEnd(version, ranges=False) if size else length
+
+    def _ask_size(self) -> int:
+        with self._send({}, 0, method="HEAD") as answer:
+            length = answer.length()
+            if not length:
+                raise RequestError(f"{answer.address}: its server does not say how large it is")
+            return length
+
+    def _check_size(self, answer: HttpResponse, expected: int | None, size: int) -> None:
+        if expected and size != expected:
+            raise RequestError(
+                f"{answer.address} has {size} bytes, and {expected} were announced: it is another "
+                "file than the lock or the index page means"
+            )
+
+    @contextmanager
+    def _send(
+        self,
+        headers: Mapping[str, str],
+        length: int,
+        accepted: Collection[int] = (200,),
+        method: str = "GET",
+    ) -> Iterator[HttpResponse]:
+        headers = {"Accept-Encoding": "identity", **headers}
+
+        def enter(address: HttpAddress) -> HttpResponse:
+            return stack.enter_context(
+                self._requests.send(
+                    address,
+                    headers,
+                    method=method,
+                    length=length,
+                    accepted=accepted,
+                    traffic=self.traffic,
+                )
+            )
+
+        with ExitStack() as stack:
+            try:
+                answer = enter(self._place)
+            except RequestError as error:
+                if error.status not in _EXPIRED or self._place == self._address:
+                    raise
+                answer = enter(self._address)
+            self._place = answer.address
+            yield answer
+
+
+def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
+    """First and last byte, and the size where it is given. Raises RequestError."""
+    if answer.headers.get("content-type", "").lower().startswith("multipart/"):
+        raise RequestError(
+            f"{answer.address} answers one range with several (multipart/byteranges)"
+        )
+    content_range = answer.headers.get("content-range", "")
+    match = _CONTENT_RANGE.fullmatch(content_range)
+    if match is None:
+        raise RequestError(
+            f"{answer.address} answers a range with Content-Range {content_range[:60]!r}"
+        )
+    first, last = int(match[1]), int(match[2])
+    total = None if match[3] == "*" else int(match[3])
+    if last < first or (total is not None and last >= total):
+        raise RequestError(f"{answer.address} gives a range that cannot be: {content_range!r}")
+    return first, last, total
+
+
+def _length(answer: HttpResponse, default: int) -> int:
+    length = answer.length()
+    return default if length is None else length
+
+
+def _identity(answer: HttpResponse) -> Iterator[bytes]:
+    """The body as it is. Raises RequestError where it was compressed on the way."""
+    coding = answer.headers.get("content-encoding", "identity").lower()
+    if coding != "identity":
+        raise RequestError(
+            f"{answer.address} is compressed with {coding[:20]!r} on the way, which was refused"
+        )
+    return answer.body
+
+
+def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
+    """The body, which must have `length` bytes. Raises RequestError."""
+    at = 0
+    for chunk in _identity(answer):
+        at += len(chunk)
+        if at > length:
+            raise RequestError(f"{answer.address} gives more bytes than it says")
+        yield chunk
+    if at < length:
+        raise RequestError(
+            f"{answer.address}: the range was cut short after {at} of {length} bytes",
+            is_temporary=True,
+        )
+
+
+def _up_to(answer: HttpResponse, most: int) -> bytes:
+    """The body of an answer that does not say how long it is. Raises RequestError."""
+    data = bytearray()
+    for chunk in _identity(answer):
+        data += chunk
+        if len(data) > most:
+            raise RequestError(
+                f"{answer.address}: its server gives neither parts of files nor their size"
+            )
+    return bytes(data)

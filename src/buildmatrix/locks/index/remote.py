@@ -1,0 +1,255 @@
+"""A file on a server, read in parts (RFC 9110, 14: range requests).
+
+What is asked for, and when:
+
+- Opening asks for the last 64 KiB. That tells the size, and a wheel's central directory and usually
+  its metadata lie there, so they cost this one request.
+- `read` asks for what is not held yet, at least 16 KiB at a time.
+- `load` brings many parts at once, in parallel; neighbors become one request.
+- `stream` goes forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
+
+Each answer must speak of the same file as the first one: size, ETag and Last-Modified.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from buildmatrix.locks.index.budget import GAP
+from buildmatrix.locks.index.model import FileVersion
+from buildmatrix.locks.index.ranges import SPOOLED, Ranges
+from buildmatrix.net.http.addresses import HttpAddress
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.requests import Requests
+
+# The parts of a file that are in memory
+
+
+class Windows:
+    """Parts of one file that do not overlap, `limit` bytes together; the least used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._starts: list[int] = []
+        self._parts: dict[int, bytes] = {}
+        #: Starts, the least recently used first.
+        self._order: dict[int, None] = {}
+        #: Bytes that are held.
+        self.bytes = 0
+
+    def at(self, offset: int, end: int) -> bytes:
+        """What is held from `offset` on, up to `end`; empty where nothing is."""
+        index = bisect.bisect_right(self._starts, offset) - 1
+        if index < 0:
+            return b""
+        start = self._starts[index]
+        part = self._parts[start][offset - start : end - start]
+        if part:
+            self._order[start] = self._order.pop(start)
+        return part
+
+    def next(self, offset: int, end: int) -> int:
+        """Where the first part begins that lies between `offset` and `end`, else `end`."""
+        index = bisect.bisect_right(self._starts, offset)
+        return min(end, self._starts[index]) if index < len(self._starts) else end
+
+    def add(self, start: int, data: bytes) -> None:
+        """Hold `data`, the bytes from `start` on; more than half of the limit is not held."""
+        if len(data) > self._limit // 2:
+            return
+        end = start + len(data)
+        first = bisect.bisect_left(self._starts, start)
+        for inner in self._starts[first : bisect.bisect_left(self._starts, end)]:
+            if inner + len(self._parts[inner]) <= end:
+                self._drop(inner)
+        # Others may still reach into it at either end.
+        while held := len(self.at(start, end)):
+            start, data = start + held, data[held:]
+        data = data[: self.next(start, end) - start]
+        if not data:
+            return
+        while self.bytes + len(data) > self._limit:
+            self._drop(next(iter(self._order)))
+        bisect.insort(self._starts, start)
+        self._parts[start] = data
+        self._order[start] = None
+        self.bytes += len(data)
+
+    def _drop(self, start: int) -> None:
+        del self._starts[bisect.bisect_left(self._starts, start)]
+        del self._order[start]
+        self.bytes -= len(self._parts.pop(start))
+
+
+#: Bytes that a small read asks for.
+LEAST = 16 << 10
+#: Bytes of one file that are held; what was not used for longest is dropped.
+HELD = 2 * SPOOLED
+#: Bytes of one read: lengths come from files that may lie.
+LARGEST_READ = 32 << 20
+#: The requests of a stream.
+FIRST_STRIDE = 64 << 10
+LAST_STRIDE = 8 << 20
+#: Requests that `load` has under way for one file.
+PARALLEL = 6
+
+
+class RemoteFile:
+    """One file on a server. For one thread at a time; made by `Client.open`.
+
+    Everything raises `UndecidedError` where the server does not give what it should.
+    """
+
+    def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
+        self._requests = requests
+        self._address = address
+        self._server = Ranges(requests, address, expected)
+        self._windows = Windows(HELD)
+        self._windows.add(self._server.start, self._server.data)
+
+    @property
+    def url(self) -> str:
+        """Its address, as it may be shown."""
+        return str(self._address)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self._server.size
+
+    @property
+    def ranges(self) -> bool:
+        """Whether parts can be had; if not, `stream` reads on from the first byte."""
+        return self._server.possible
+
+    @property
+    def version(self) -> FileVersion:
+        """What the server says of it, to know it again."""
+        return self._server.version
+
+    @property
+    def whole(self) -> bytes | None:
+        """All of its bytes, where the first request brought them."""
+        server = self._server
+        return server.data if server.start == 0 and len(server.data) == self.size else None
+
+    @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+        return self._windows.bytes
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that came over the network for it."""
+        return self._server.traffic.bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests that it took, redirects and repetitions included."""
+        return self._server.traffic.requests
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on, or fewer where the file ends."""
+        offset, end = max(0, offset), min(offset + length, self.size)
+        if end - offset > LARGEST_READ:
+            raise RequestError(
+                f"{self._address}: something in it says that it has {end - offset} bytes, and at "
+                f"most {LARGEST_READ} are read at once"
+            )
+        parts: list[bytes] = []
+        while offset < end:
+            part = self._windows.at(offset, end)
+            if not part:
+                stop = max(end, offset + LEAST)
+                part = self._fetch(offset, self._windows.next(offset, min(stop, self.size)))
+                self._windows.add(offset, part)
+                part = part[: end - offset]
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Bring the (offset, length) `parts` into memory, so that reading them costs no request.
+
+        At most half of `HELD` bytes are brought; what is beyond is left for `read`.
+        """
+        requested = self._missing(parts)
+        if len(requested) < 2:
+            fetched = [self._fetch(*part) for part in requested]
+        else:
+            with ThreadPoolExecutor(min(PARALLEL, len(requested)), "range") as pool:
+                fetched = list(pool.map(lambda part: self._fetch(*part), requested))
+        for (start, _), data in zip(requested, fetched, strict=True):
+            self._windows.add(start, data)
+
+    def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What has to be asked for, as (start, stop), sorted, neighbors joined."""
+        joined: list[tuple[int, int]] = []
+        for offset, length in sorted(parts):
+            start, stop = max(0, offset), min(offset + length, self.size)
+            while start < stop:
+                if held := self._windows.at(start, stop):
+                    start += len(held)
+                    continue
+                end = self._windows.next(start, stop)
+                if joined and start <= joined[-1][1] + GAP:
+                    first, last = joined.pop()
+                    joined.append((first, max(end, last)))
+                else:
+                    joined.append((start, end))
+                start = end
+        requested: list[tuple[int, int]] = []
+        room = HELD // 2
+        for start, stop in joined:
+            stop = min(stop, start + room)
+            room -= stop - start
+            if start < stop:
+                requested.append((start, stop))
+        return requested
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        """Everything from `offset` on, in chunks as they arrive; stop whenever it is enough.
+
+        A connection that breaks is taken up where it broke, if the server knows ranges.
+        """
+        if not self.ranges:
+            yield from self._sequential(offset)
+            return
+        stride = FIRST_STRIDE
+        attempt = 0
+        while offset < self.size:
+            held = self._windows.at(offset, self.size)
+            if held:
+                offset += len(held)
+                yield held
+                continue
+            stop = self._windows.next(offset, min(offset + stride, self.size))
+            try:
+                for chunk in self._server.part(offset, stop):
+                    offset += len(chunk)
+                    yield chunk
+            except RequestError as error:
+                attempt += 1
+                self._requests.pause(error, attempt)
+            else:
+                # Not at each chunk: a server could break off after every byte, for ever.
+                attempt = 0
+                stride = min(2 * stride, LAST_STRIDE)
+
+    def _sequential(self, offset: int) -> Iterator[bytes]:
+        at = 0
+        for chunk in self._server.whole():
+            at += len(chunk)
+            if at > offset:
+                yield chunk[-(at - offset) :]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop`, which lie in the file."""
+        if not self.ranges:
+            raise RequestError(
+                f"{self._address} has {self.size} bytes, and its server gives no parts of files "
+                "(it ignores Range); use an index that does, or download the file"
+            )
+        return self._requests.retry(lambda: b"".join(self._server.part(start, stop)))

@@ -1,0 +1,467 @@
+"""The facts of wheels, wherever they are: on an index, or in a file of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
+from buildmatrix.base.text import size
+from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.inventory.model import Distribution
+from buildmatrix.facts.trees.base import Closing, reason
+from buildmatrix.images.store.cache import DAY, Cache, source_digest
+from buildmatrix.images.store.facts import file_digest
+from buildmatrix.locks.index.model import (
+    WHEEL_CACHE_LIMIT,
+    Depth,
+    SourceFacts,
+    Tables,
+    WheelCache,
+    WheelEntry,
+    WheelFacts,
+    content_key,
+    place_key,
+)
+from buildmatrix.locks.model import LockedFile, Wheel
+from buildmatrix.net.http.addresses import parse
+
+if TYPE_CHECKING:
+    from buildmatrix.locks.index.depth import Reading
+    from buildmatrix.locks.index.parts import Ranged
+    from buildmatrix.locks.index.remote import RemoteFile
+
+_CHUNK = 256 << 10
+_SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))
+_TABLES = msgspec.msgpack.Decoder(prepare_type(Tables))
+#: Bytes in memory of files that may be read on.
+MOST_HELD = 32 << 20
+
+
+class FileServer(Protocol):
+    """Opens files on servers: `index.client.Client`."""
+
+    def open(self, url: str, size: int | None = None) -> RemoteFile:
+        """The file at `url`. Raises `UndecidedError`."""
+
+
+class WheelReader:
+    """Reads wheels of locks; for all threads at once.
+
+    `cache`: where facts are kept; None for nowhere.
+    """
+
+    def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
+        self._client = client
+        self._cache = WheelCache(cache or Cache(None))
+        version = source_digest("locks")
+        self._sources = (cache or Cache(None)).store(
+            "sources", version, limit=WHEEL_CACHE_LIMIT, age=90 * DAY, by_use=True
+        )
+        version = source_digest(*PACKAGES, "locks/index")
+        self._kept_tables = (cache or Cache(None)).store(
+            "tables", version, limit=WHEEL_CACHE_LIMIT // 8, age=90 * DAY, by_use=True
+        )
+        self._opened = _Opened()
+
+    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+        """The facts of `wheel`, at least as deep as `depth`.
+
+        At `heads`, `most` bytes may be spent on more than the listing; without it every beginning
+        is read, and no binary beyond that. The other depths take what they need. Raises
+        `UndecidedError` for what cannot be had or read, and where a wheel is not what its name, its
+        size or its hash say.
+        """
+        try:
+            path = local_path(wheel.url)
+            if path is not None:
+                return _labeled(self._local(wheel, path, depth, most))
+            facts = self._cached(wheel, depth, most)
+            return _labeled(facts or self._remote(wheel, depth, most))
+        except OSError as error:
+            raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
+
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """What `read` would give, where it is kept and neither a server nor a file has to be asked.
+
+        Nothing where `read` raises.
+        """
+        if local_path(wheel.url) is not None:
+            return None
+        with suppress(UndecidedError):
+            facts = self._cached(wheel, depth, most)
+            return _labeled(facts) if facts is not None else None
+        return None
+
+    def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
+        """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
+        from buildmatrix.locks.index.source_archive import source_facts
+
+        entry = f"{archive.sha256} {name} {version}"
+        kept = self._sources.load(entry, _SOURCE) if archive.sha256 else None
+        if kept is not None and kept.size <= most:
+            return kept
+        if archive.size is not None and archive.size > most:
+            raise UndecidedError(f"{archive.filename} has {size(archive.size)}, which is not read")
+        try:
+            facts = source_facts(self._chunks(archive), archive.sha256, name, version, most)
+        except OSError as error:
+            raise UndecidedError(f"{archive.filename} cannot be read: {reason(error)}") from error
+        if archive.sha256:
+            self._sources.put(entry, msgspec.msgpack.encode(facts))
+        return facts
+
+    def _chunks(self, archive: LockedFile) -> Iterator[bytes]:
+        path = local_path(archive.url)
+        if path is not None:
+            with _LocalWheel(path) as local:
+                yield from local.stream()
+            return
+        if self._client is None:
+            raise UndecidedError(f"{archive.filename} is on an index, and none may be asked")
+        yield from self._client.open(archive.url, archive.size).stream(0)
+
+    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+        """The tables of libraries of `wheel`, and the bytes that came over the network for them.
+
+        Raises `UndecidedError`.
+        """
+        try:
+            path = local_path(wheel.url)
+            if path is not None:
+                identity = content_key(_digest(path, wheel))
+                known = self._load_tables(identity, paths)
+                if len(known) < len(paths):
+                    with _LocalWheel(path) as file:
+                        known |= self._read_and_keep_tables(
+                            file, identity, set(paths) - known.keys()
+                        )
+                return known, 0
+            return self._read_remote_tables(wheel, paths)
+        except OSError as error:
+            raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
+
+    def _read_remote_tables(
+        self, wheel: Wheel, paths: Sequence[str]
+    ) -> tuple[Mapping[str, Tables], int]:
+        # What a place had is known for those alone who claim the same of it.
+        identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else None
+        known = self._load_tables(identity, paths)
+        if len(known) == len(paths):
+            return known, 0
+        if self._client is None:
+            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
+        remote = self._opened.take(wheel)
+        before = remote.bytes_read if remote is not None else 0
+        if remote is None:
+            remote = self._client.open(wheel.url, wheel.size)
+        if remote.ranges:
+            known |= self._read_and_keep_tables(remote, identity, set(paths) - known.keys())
+        self._opened.keep(wheel, remote)
+        return known, remote.bytes_read - before
+
+    def _load_tables(self, identity: str | None, paths: Iterable[str]) -> dict[str, Tables]:
+        if identity is None:
+            return {}
+        entries = {path: self._kept_tables.load(f"{identity} {path}", _TABLES) for path in paths}
+        return {path: entry for path, entry in entries.items() if entry is not None}
+
+    def _read_and_keep_tables(
+        self, source: Ranged, identity: str | None, paths: Iterable[str]
+    ) -> Mapping[str, Tables]:
+        from buildmatrix.locks.index.depth import read_tables
+
+        tables = read_tables(source, sorted(paths))
+        for path, entry in tables.items() if identity is not None else ():
+            self._kept_tables.put(f"{identity} {path}", msgspec.msgpack.encode(entry))
+        return tables
+
+    def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+        if not wheel.sha256:
+            return None  # There may be another file at the same URL since.
+        entry = self._cache.get(content_key(wheel.sha256), depth, most)
+        if entry is None:
+            entry = self._cache.get(_place(wheel), depth, most)
+            if entry is None or entry.claim != wheel.sha256:
+                return None
+        return _answer(entry, wheel)
+
+    def _local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
+        from buildmatrix.locks.index.depth import read_parts
+
+        sha256 = _digest(path, wheel)
+        entry = self._cache.get(content_key(sha256), depth, most)
+        if entry is not None:
+            return _answer(entry, wheel)
+        with _LocalWheel(path) as file:
+            if wheel.size is not None and wheel.size != file.size:
+                raise UndecidedError(
+                    f"{path} has {file.size} bytes, and the lock says {wheel.size}: it is"
+                    " another file than the one that was locked"
+                )
+            reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
+            facts = _facts_of(wheel, sha256, file.size, depth, reading, 0)
+        self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
+        return facts
+
+    def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
+        # The whole scan core comes with these; what is kept is given without it.
+        from buildmatrix.facts.trees.wheel import WheelTree
+        from buildmatrix.locks.index.depth import read_parts
+        from buildmatrix.locks.index.sequential import read_stream
+
+        if self._client is None:
+            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
+        remote = self._opened.take(wheel)
+        before = remote.bytes_read if remote is not None else 0
+        if remote is None:
+            remote = self._client.open(wheel.url, wheel.size)
+        claim = wheel.sha256 or None
+        entry = self._cache.get(_place(wheel), depth, most)
+        if (
+            entry is not None
+            and entry.version is not None
+            and entry.version.is_same(remote.version)
+        ):
+            bytes_read = remote.bytes_read - before
+            return replace(_answer(entry, wheel), sha256=claim, bytes_read=bytes_read)
+        sha256 = None
+        if remote.ranges and depth != "whole":
+            if (data := remote.whole) is not None:
+                sha256 = hashlib.sha256(data).hexdigest()
+                _check_claim(wheel, sha256)
+            reading = read_parts(remote, depth, most)
+        else:
+            depth = "whole"
+            directory = WheelTree(remote) if remote.ranges else None
+            streamed = read_stream(remote.stream(0), remote.size, directory)
+            reading, sha256 = streamed.reading, streamed.sha256
+            _check_claim(wheel, sha256)
+        bytes_read = remote.bytes_read - before
+        facts = _facts_of(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
+        if depth == "listing":
+            self._opened.keep(wheel, remote)
+        if sha256 is not None and claim is not None:
+            self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
+        else:
+            version = remote.version
+            self._keep(WheelEntry(_place(wheel), facts, most, reading.limited, claim, version))
+        return facts
+
+    def _keep(self, entry: WheelEntry) -> None:
+        if entry.facts.inventory.unread:
+            return  # What could not be read may be readable next time.
+        self._cache.put(entry if entry.facts.depth == "heads" else replace(entry, most=None))
+
+
+class _Opened:
+    """Files on servers of which only a list was read, kept open for deeper reads."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, int | None], RemoteFile] = {}
+        self._lock = threading.Lock()
+
+    def take(self, wheel: Wheel) -> RemoteFile | None:
+        """The file of `wheel`, for one thread alone."""
+        with self._lock:
+            return self._files.pop((wheel.url, wheel.size), None)
+
+    def keep(self, wheel: Wheel, remote: RemoteFile) -> None:
+        """Hold `remote` until it is taken, or until others take too much memory."""
+        with self._lock:
+            self._files[wheel.url, wheel.size] = remote
+            while sum(file.held for file in self._files.values()) > MOST_HELD:
+                del self._files[next(iter(self._files))]
+
+
+def _place(wheel: Wheel) -> str:
+    return place_key(parse(wheel.url))
+
+
+def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
+    """What is kept, as the facts of `wheel`. Raises UndecidedError where it is another one."""
+    facts = replace(entry.facts, filename=wheel.filename)
+    if wheel.size is not None and wheel.size != facts.size:
+        raise UndecidedError(
+            f"{wheel.filename} has {facts.size} bytes, and the lock says {wheel.size}: it is"
+            " another file than the one that was locked"
+        )
+    _check_name(wheel.filename, facts)
+    return facts
+
+
+def _check_claim(wheel: Wheel, sha256: str) -> None:
+    """Raises UndecidedError where the lock means other bytes than those that were read."""
+    if wheel.sha256 and wheel.sha256 != sha256:
+        raise UndecidedError(
+            f"{wheel.filename} has the SHA-256 {sha256}, and the lock says {wheel.sha256}: it is"
+            " another file than the one that was locked"
+        )
+
+
+def local_path(url: str) -> Path | None:
+    """The file that a lock's `url` means, when it is a path or a `file:` URL."""
+    try:
+        parts = urlsplit(url)
+    # `http://[` is not a path either: the request for it reports what is wrong.
+    except ValueError:
+        return None
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if parts.scheme and "://" in url else Path(url)
+
+
+def _facts_of(
+    wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
+) -> WheelFacts:
+    """What was read. Raises UndecidedError where it is another wheel than `wheel` says."""
+    facts = WheelFacts(
+        filename=wheel.filename,
+        sha256=sha256,
+        size=size,
+        depth=depth,
+        inventory=reading.inventory,
+        members=reading.members,
+        bytes_read=bytes_read,
+    )
+    _check_name(wheel.filename, facts)
+    return facts
+
+
+def _digest(path: Path, wheel: Wheel) -> str:
+    """SHA-256 of a file. Raises UndecidedError where the lock means another one."""
+    try:
+        sha256 = file_digest(path)
+    except OSError as error:
+        raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
+    if wheel.sha256 and wheel.sha256 != sha256:
+        raise UndecidedError(
+            f"{path} has the SHA-256 {sha256}, and the lock says {wheel.sha256}: it changed since"
+            " it was locked; lock again"
+        )
+    return sha256
+
+
+def _whole_file(path: Path) -> Reading:
+    from buildmatrix.facts.inventory.collect import collect
+    from buildmatrix.facts.trees.wheel import WheelTree
+    from buildmatrix.locks.index.depth import Reading
+
+    with WheelTree(path) as tree:
+        return Reading(collect(tree), tree.members)
+
+
+def _check_name(filename: str, facts: WheelFacts) -> None:
+    """Raises UndecidedError for a wheel that its metadata call something else than its name."""
+    try:
+        plain, label = split_variant(filename)
+        name, version, _, _ = parse_wheel_name(plain)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise UndecidedError(f"{filename} is not a valid name of a wheel: {error}") from error
+    # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
+    distributions = [
+        distribution
+        for distribution in facts.inventory.distributions
+        if distribution.path.endswith(".dist-info") and "/" not in distribution.path
+    ]
+    if not distributions:
+        raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is not a wheel")
+    if all(_is_called(distribution, name, version) for distribution in distributions):
+        _check_label(filename, label, distributions)
+        return
+    names = ", ".join(
+        f"{distribution.name} {distribution.version}" for distribution in distributions[:3]
+    )
+    raise UndecidedError(
+        f"{filename} holds {names} by its own metadata, not {name} {version}; installers refuse it"
+    )
+
+
+def _check_label(filename: str, label: str | None, distributions: Sequence[Distribution]) -> None:
+    """Raises UndecidedError for a variant that calls itself something else than its name does."""
+    labels = {item.variant.label if item.variant is not None else None for item in distributions}
+    if label is not None and labels != {label}:
+        own = ", ".join(sorted(name or "no variant" for name in labels))
+        raise UndecidedError(
+            f"{filename} is the variant {label} by its name, and {own} by its own metadata"
+        )
+
+
+def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
+    """Return True if metadata fit a file name; they may lack its local version (pip, uv)."""
+    own = version_or_none(distribution.version)
+    return canonicalize_name(distribution.name) == name and (
+        own == version or own == parse_version(version.public)
+    )
+
+
+def _labeled(facts: WheelFacts) -> WheelFacts:
+    """The facts under the version of the file name, where the metadata lack its local version."""
+    _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
+    inventory = facts.inventory
+    renamed = {
+        item.owner: f"{item.name}=={version}"
+        for item in inventory.distributions
+        if version.local is not None and "+" not in item.version and "/" not in item.path
+    }
+    if not renamed:
+        return facts
+    changes: dict[str, Any] = {}
+    for table in fields(inventory):
+        rows = getattr(inventory, table.name)
+        if not isinstance(rows, tuple):
+            continue
+        changed = []
+        for row in rows:
+            new = {
+                key: renamed[own]
+                for key in ("owner", "provider")
+                if key in getattr(row, "__dataclass_fields__", ())
+                and (own := getattr(row, key)) in renamed
+            }
+            if isinstance(row, Distribution) and row.owner in renamed:
+                new = {"version": str(version)}
+            changed.append(replace(row, **new) if new else row)
+        changes[table.name] = tuple(changed)
+    return replace(facts, inventory=replace(inventory, **changes))
+
+
+class _LocalWheel(Closing):
+    """A wheel in a file of this machine: an `index.parts.Ranged`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+
+    def close(self) -> None:
+        """See `Closing.close`."""
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._file.fileno(), max(0, length), offset)
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Nothing has to be brought."""
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        while data := self.read(offset, _CHUNK):
+            offset += len(data)
+            yield data

@@ -1,0 +1,237 @@
+"""Checks of well-formed files: values that no image can use, clashing targets, missing paths."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
+from buildmatrix.matrix.keys import CatalogueTable, SpecFile
+from buildmatrix.matrix.keys_settings import TargetSettings
+from buildmatrix.matrix.model import Position, Spec, Target
+from buildmatrix.matrix.settings import all_settings, sound
+from buildmatrix.matrix.shapes import SourceText, SpecNode
+from buildmatrix.matrix.tables import row
+
+#: Where the built-in templates put the interpreter (templates/base.Dockerfile.j2).
+PROGRAMS = "/opt/venv/bin"
+
+
+def check_values(settings: TargetSettings, problems: Problems) -> None:
+    """Note what would break the image, or mean nothing, without any step saying so."""
+    _check_environment(settings.env or {}, problems)
+    _check_replacements(settings.replace or {}, problems)
+
+
+def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> None:
+    for name, text in env.items():
+        if not text.sound:
+            continue
+        if re.search(rf"\$(?:{name}\b|{{{name}}})", text.value):
+            problems.add(
+                text.at,
+                f"`{name}` refers to itself, and nothing in `env` is expanded",
+                "write the whole value",
+            )
+        elif name == "PATH" and PROGRAMS not in text.value.split(":"):
+            problems.add(
+                text.at,
+                f"this PATH leaves out `{PROGRAMS}`, where the image's Python is",
+                f"write `{PROGRAMS}:/usr/local/bin:/usr/bin:/bin` and what you add",
+            )
+        elif name == "PYTHONHOME":
+            problems.add(
+                text.at,
+                "PYTHONHOME would keep the image's Python from finding its own modules",
+                "remove it; PYTHONPATH adds folders",
+            )
+
+
+def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -> None:
+    written_as: dict[str, str] = {}
+    for name, text in replace.items():
+        key = canonicalize_name(name)
+        if text.sound and canonicalize_name(text.value) == key:
+            problems.add(text.at, f"`{name}` is replaced by itself", "remove this entry")
+        if key in written_as:
+            message = f"`{written_as[key]}` and `{name}` are one distribution, replaced twice"
+            problems.add(text.at, message, "keep one of the two")
+        written_as[key] = name
+
+
+def check_backend_name(name: str, at: Position, file: SpecFile, problems: Problems) -> None:
+    """Note a backend that the file does not describe."""
+    if name not in file.backend:
+        hint = did_you_mean(name, file.backend, "backends")
+        problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
+
+
+def check_clashes(
+    targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
+) -> None:
+    """Note locks over their own inputs, and locks and tags that several targets would share."""
+    _check_overwritten(targets, spec, file, problems)
+    _check_locks(targets, file, problems)
+    _check_tags(targets, file, problems)
+
+
+def _lock_key(file: SpecFile) -> Position:
+    """Where the file says what locks are called."""
+    return next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
+
+
+def _check_overwritten(
+    targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
+) -> None:
+    """A lock is written: not over what it is made from."""
+    for target in targets:
+        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
+        if target.lock in inputs:
+            message = f"the lock of {target.id} would be written over `{target.lock}`"
+            hint = "write a file of its own, such as `locks/pylock.{id}.toml`"
+            problems.add(_lock_key(file), message, hint)
+            return
+
+
+def _check_locks(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
+    first: dict[str, str] = {}
+    for target in targets:
+        owner = first.setdefault(target.lock, target.id)
+        if owner != target.id:
+            message = f"{owner} and {target.id} would share the lock `{target.lock}`"
+            problems.add(_lock_key(file), message, "put `{id}` into the path", doubtful=True)
+            return
+
+
+def _check_tags(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
+    owners: dict[str, list[str]] = {}
+    for target in targets:
+        for tag in target.tags:
+            owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
+    for reference, ids in owners.items():
+        if len(ids) > 1:
+            more = f" and {len(ids) - 2} more" if len(ids) > 2 else ""
+            at = file.tags.templates[0].at if file.tags.templates else file.tags.at
+            tag = reference.rpartition(":")[2]
+            alias = file.tags.alias.get(tag)
+            problems.add(
+                alias.at if alias else at,
+                f"{ids[0]} and {ids[1]}{more} would all be tagged `{reference}`",
+                "put `{id}` into the template",
+                doubtful=True,
+            )
+
+
+# Paths that a specification names: whether they lie below its folder, and are there.
+#
+# What `copy` names must be there when an image is to be built; to plan, lock or scan, it need not.
+# A folder of `copy` may be what an earlier step makes (`dist/`), so a specification without it is
+# none the worse.
+
+
+def tidy(path: str) -> str:
+    """A path without `./`, double slashes and a slash at the end."""
+    return str(PurePosixPath(path)) if path else path
+
+
+def check_exists(root: Path, path: str, at: Position, problems: Problems) -> bool:
+    """Whether `path` is a file below `root`; if not, that is a problem; not for an empty path."""
+    if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
+        return bool(path)
+    try:
+        siblings = [entry.name for entry in (root / path).parent.iterdir()][:1000]
+    except OSError:
+        siblings = []
+    near = closest(PurePosixPath(path).name, siblings)
+    hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
+    problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
+    return False
+
+
+def read_data_files(path: Path) -> tuple[Path, ...]:
+    """The data files of the specification `path`, for commands that need nothing else of it.
+
+    Nothing where there is no specification. A mistake elsewhere in it does not count.
+
+    Raises:
+        SpecError: the specification is not TOML, or its data files are wrong.
+    """
+    if not path.exists():
+        return ()
+    problems = Problems(str(path))
+    document = read(path, problems)
+    names: tuple[str, ...] = ()
+    if "catalogue" in document.values:
+        entry = SpecNode(document, problems, ("catalogue",))
+        table = row(CatalogueTable).read(document.values["catalogue"], entry)
+        names = data_files(table, path.parent, problems)
+    problems.stop()
+    return tuple(path.parent / name for name in names)
+
+
+def data_files(table: CatalogueTable, root: Path, problems: Problems) -> tuple[str, ...]:
+    """The files that exist below `root`, each once and relative to it; the others are problems."""
+    names: list[str] = []
+    for text in sound(table.files):
+        name = tidy(text.value)
+        if name in names:
+            problems.add(text.at, f"`{name}` is listed twice", "keep one of the two")
+        elif check_exists(root, name, text.at, problems):
+            if (root / name).resolve().is_relative_to(root.resolve()):
+                names.append(name)
+            else:
+                message = f"`{name}` is a link that leads out of the specification's folder"
+                problems.add(text.at, message, "put the file itself there")
+    return tuple(names)
+
+
+def copied(file: SpecFile) -> tuple[tuple[str, Position], ...]:
+    """All paths of `copy` as they are written, and where."""
+    return tuple(
+        (source.value, source.at)
+        for settings in all_settings(file)
+        for source, _ in settings.copy or ()
+        if source.sound
+    )
+
+
+def check_copied(spec: Spec, targets: Sequence[Target]) -> None:
+    """Raises `SpecError` with the place of every path of `copy` that `targets` cannot copy."""
+    problems = Problems(str(spec.path))
+    root = spec.root.resolve()
+    for path in dict.fromkeys(source for target in targets for source, _ in target.copy):
+        place = (spec.root / path).resolve()
+        if not place.exists():
+            problems.add(
+                _at(spec, path),
+                f"there is no `{path}` below the specification's folder, and it is to be copied",
+                _advice(spec, path),
+            )
+        elif not place.is_relative_to(root):
+            problems.add(
+                _at(spec, path),
+                f"`{path}` is to be copied, and is a link that leads out of the specification's "
+                "folder",
+                "put the files themselves there",
+            )
+    problems.stop()
+
+
+def _advice(spec: Spec, path: str) -> str:
+    folder = (spec.root / path).parent
+    near = closest(path.rpartition("/")[2], [entry.name for entry in folder.glob("*")][:1000])
+    if near is None:
+        return "make it first, or remove it from `copy`"
+    return f"did you mean `{PurePosixPath(path).with_name(near)}`?"
+
+
+def _at(spec: Spec, path: str) -> Position | None:
+    """Its position; with placeholders, that of the first entry that may expand to it."""
+    for written, at in spec.copied:
+        if str(PurePosixPath(written)) == path:
+            return at
+    return next((at for written, at in spec.copied if "{" in written), None)

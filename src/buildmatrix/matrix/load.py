@@ -1,0 +1,232 @@
+"""`buildmatrix.toml` → `Spec`, or every problem of the file at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.checks import check_backend_name, copied, data_files
+from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
+from buildmatrix.matrix.keys import NodeClassTable, SpecFile
+from buildmatrix.matrix.matrix import Matrix, choose, expand, version_order
+from buildmatrix.matrix.model import DEFAULT_OUTPUT, DEFAULT_TOOLS, STATE, NodeClass, Spec
+from buildmatrix.matrix.policy import checked_policy, checked_waiver
+from buildmatrix.matrix.settings import short_commit, sound, value, values
+from buildmatrix.matrix.shapes import SpecNode
+from buildmatrix.matrix.tables import row
+from buildmatrix.matrix.targets import TargetContext, build_targets
+
+
+class BackendDescription(Protocol):
+    """What the catalogue says of a backend, as far as it matters here."""
+
+    @property
+    def aliases(self) -> Collection[str]:
+        """Other names that people use for it."""
+
+    @property
+    def products(self) -> Collection[str]:
+        """Names of its devices; globs."""
+
+    def has_product(self, name: str) -> bool:
+        """Whether one of its devices is called so."""
+
+
+#: Names of backends, or those with their descriptions; or the function that gives them for some
+#: data files of the user.
+BackendNames = Collection[str] | Mapping[str, BackendDescription]
+Backends = BackendNames | Callable[[tuple[Path, ...]], BackendNames]
+
+
+def load_spec(path: Path, backends: Backends | None = None) -> Spec:
+    """Read, check and expand a specification.
+
+    Args:
+        path: the TOML file. Requirement files that it names must exist below its folder.
+        backends: names that the catalogue knows with their aliases, or what tells them from the
+            data files that the specification adds to it; None takes any name.
+
+    Raises:
+        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order. Or
+            one of its data files is, and everything else was not looked at.
+    """
+    problems = Problems(str(path))
+    document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
+    file = row(SpecFile).read(document.values, SpecNode(document, problems))
+    own = data_files(file.catalogue, path.parent, problems)
+    if callable(backends):
+        backends = backends(tuple(path.parent / name for name in own))
+    # A data file that is not there may be the one that tells of the backend.
+    complete = "catalogue" not in document.values or 0 < len(own) == len(file.catalogue.files)
+    _check_backends(file, backends, problems, doubtful=not complete)
+    matrix = expand(file, problems)
+    node_classes = tuple(
+        _node_class(name, table, file, matrix, problems) for name, table in file.node_class.items()
+    )
+    for table in file.node_class.values():
+        _check_products(table, backends, problems, doubtful=not complete)
+    targets = build_targets(
+        TargetContext(
+            file=file,
+            path=path,
+            matrix=matrix,
+            node_classes=node_classes,
+            commit=functools.cache(lambda: short_commit(path.parent)),
+            problems=problems,
+        )
+    )
+    _check_variants(file, matrix, problems)
+    _check_smoke_names(file, problems)
+    spec = Spec(
+        path=path,
+        project=file.project.name.value,
+        version=file.project.version.value,
+        source=file.project.source.value if file.project.source else None,
+        targets=targets,
+        excluded=matrix.excluded,
+        subsets=_subsets(file, matrix, problems),
+        node_classes=node_classes,
+        policy=checked_policy(file, matrix.ids, problems),
+        waivers=tuple(
+            checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
+        ),
+        output=_output(file, problems),
+        tools=_tools(file),
+        catalogue=own,
+        copied=copied(file),
+    )
+    problems.stop()
+    return spec
+
+
+def _check_backends(
+    file: SpecFile, backends: BackendNames | None, problems: Problems, *, doubtful: bool
+) -> None:
+    if not file.backend:
+        problems.add(
+            file.at, "no backend is described", "add a table such as [backend.cpu]", doubtful=True
+        )
+    for name, table in file.backend.items():
+        if backends is not None and name not in backends:
+            aliases = backends if isinstance(backends, Mapping) else {}
+            usual_name = next(
+                (usual for usual, backend in aliases.items() if name in backend.aliases), None
+            )
+            hint = f"it is called `{usual_name}` here" if usual_name else None
+            hint = hint or did_you_mean(name, sorted(backends), "backends")
+            message = f"unknown backend {quoted(name)}"
+            problems.add(table.at, message, hint, doubtful=doubtful)
+
+
+def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
+    variants = {point.variant: None for point in matrix.points}
+    for name, table in file.variant.items():
+        if name not in variants:
+            near = did_you_mean(name, variants, "variants")
+            hint = f"name it in `variant` of [defaults] or of a backend ({near})"
+            problems.add(table.at, f"no target has the variant `{name}`", hint, doubtful=True)
+
+
+def _check_smoke_names(file: SpecFile, problems: Problems) -> None:
+    names: set[str] = set()
+    for smoke in file.smoke:
+        if smoke.name.sound and smoke.name.value in names:
+            message = f"another smoke command is called `{smoke.name.value}` already"
+            problems.add(smoke.name.at, message, "give each its own name")
+        names.add(smoke.name.value)
+
+
+def _subsets(file: SpecFile, matrix: Matrix, problems: Problems) -> dict[str, tuple[str, ...]]:
+    subsets = {}
+    for name, table in file.subset.items():
+        ids = set(choose(table.select, matrix.ids, matrix.gone, problems))
+        points = [point for point in matrix.points if point.id in ids]
+        if table.latest:
+            latest: dict[str, str] = {}
+            for point in sorted(points, key=lambda point: version_order(point.runtime)):
+                latest[point.backend] = point.runtime
+            points = [point for point in points if latest[point.backend] == point.runtime]
+        subsets[name] = tuple(point.id for point in points)
+    return subsets
+
+
+def _node_class(
+    name: str, table: NodeClassTable, file: SpecFile, matrix: Matrix, problems: Problems
+) -> NodeClass:
+    if table.backend.sound:
+        check_backend_name(table.backend.value, table.backend.at, file, problems)
+    choose(table.runs, matrix.ids, matrix.gone, problems)
+    return NodeClass(
+        name=name,
+        backend=table.backend.value,
+        driver=value(table.driver),
+        archs=values(table.archs),
+        labels={key: text.value for key, text in table.labels.items()},
+        runs=values(table.runs),
+        position=table.at,
+        products=values(table.products),
+        memory=kinds.size(value(table.memory)),
+        count=table.count or 0,
+        interconnect=value(table.interconnect),
+        partition=value(table.partition),
+        kernel=value(table.kernel),
+        container_runtime=value(table.container_runtime),
+        cpu=value(table.cpu),
+        resources=values(table.resources),
+        tolerations=values(table.tolerations),
+        cdi=values(table.cdi),
+        image=value(table.image) or None,
+        known_good=value(table.known_good) or None,
+        fall_back=value(table.fall_back) or None,
+    )
+
+
+def _check_products(
+    table: NodeClassTable, backends: BackendNames | None, problems: Problems, *, doubtful: bool
+) -> None:
+    if not isinstance(backends, Mapping) or table.backend.value not in backends:
+        return
+    own = backends[table.backend.value]
+    for product in sound(table.products):
+        if own.has_product(product.value):
+            continue
+        others = [name for name, other in backends.items() if other.has_product(product.value)]
+        if not others:
+            hint = closest(product.value, own.products)
+            hint = f"did you mean `{hint}`? If not, " if hint else ""
+            problems.add(
+                product.at,
+                f"the catalogue knows no product {quoted(product.value)}",
+                f"{hint}write its `archs` instead, or describe it in a data file "
+                "(docs/catalogue.md, [[products]])",
+                doubtful=doubtful,
+            )
+        elif own.products:
+            # Backends of no vendor's own devices, such as `vulkan`, run on those of all.
+            message = (
+                f"{quoted(product.value)} is a device of the backend "
+                f"{' and '.join(map(quoted, others))}, and this class is for {table.backend.value}"
+            )
+            problems.add(product.at, message)
+
+
+def _output(file: SpecFile, problems: Problems) -> str:
+    text = file.generate.output
+    if text is None:
+        return DEFAULT_OUTPUT
+    output = text.value.removeprefix("./").rstrip("/")
+    if text.sound and output in {"", "."}:
+        hint = f"write a folder of its own, such as `{DEFAULT_OUTPUT}`"
+        problems.add(text.at, "generated files cannot go into the specification's folder", hint)
+    if text.sound and f"{output}/".startswith(f"{STATE}/"):
+        hint = f"write a folder beside it, such as `{DEFAULT_OUTPUT}`"
+        problems.add(text.at, f"`{STATE}` is for what belongs to one machine", hint)
+    return output
+
+
+def _tools(file: SpecFile) -> dict[str, str]:
+    texts = {"uv": file.tools.uv, "scanner": file.tools.scanner}
+    return DEFAULT_TOOLS | {name: text.value for name, text in texts.items() if text}

@@ -1,0 +1,439 @@
+"""Points of the matrix: axes, `include` and `exclude`, identifiers, order, selection and shards."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from buildmatrix.base.errors import UsageError
+from buildmatrix.base.parsing import parse_specifiers, version_or_none
+from buildmatrix.base.text import listing
+from buildmatrix.matrix.document import Problems, closest, did_you_mean
+from buildmatrix.matrix.keys import ExcludeTable, IncludeTable, SpecFile
+from buildmatrix.matrix.keys_settings import BackendTable, WhenTable
+from buildmatrix.matrix.kinds import is_range
+from buildmatrix.matrix.model import Exclusion, Spec, Target
+from buildmatrix.matrix.settings import sound
+from buildmatrix.matrix.shapes import SourceText
+
+# Points of the matrix: their identifiers, their order, and what selects them
+
+
+#: The runtime of a backend that has none.
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination of axis values."""
+
+    backend: str
+    runtime: str
+    python: str
+    variant: str
+    platform: str
+
+    @property
+    def id(self) -> str:
+        """`cuda12.8-py312-server`; the platform shows where it is not linux/amd64."""
+        runtime = "" if self.runtime == ANY else self.runtime
+        python = self.python.replace(".", "")
+        machine = self.platform.removeprefix("linux/").replace("/", "-")
+        suffix = "" if machine == "amd64" else f"-{machine}"
+        return f"{self.backend}{runtime}-py{python}-{self.variant}{suffix}"
+
+
+def version_order(version: str) -> tuple[tuple[bool, int, str], ...]:
+    """Sort key under which 3.9 comes before 3.10; works for any text."""
+    return tuple(
+        (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 100 else 0, part)
+        for part in re.split(r"[._-]", version)
+    )
+
+
+def match(globs: Iterable[str], ids: Iterable[str]) -> list[str]:
+    """The identifiers that any of the globs matches, in their own order."""
+    patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
+    return [id for id in ids if any(pattern.match(id) for pattern in patterns)]
+
+
+def suggest(glob: str, ids: Sequence[str]) -> str:
+    """A hint for a glob that matches nothing: the identifiers that begin most like it."""
+    begin = re.split(r"[*?\[]", glob)[0] or glob.strip("*?")
+    near = closest(begin, {id[: len(begin)] for id in ids})
+    shown = [id for id in ids if near and id.startswith(near)] or list(ids)
+    return f"the closest are {listing(shown, 3)}" if shown else "there are no targets"
+
+
+def choose(
+    globs: tuple[SourceText, ...], ids: Sequence[str], gone: Sequence[str], problems: Problems
+) -> list[str]:
+    """The identifiers that the globs of a file select; a glob that selects none is a problem.
+
+    Args:
+        globs: as written; none at all selects everything.
+        ids: what there is.
+        gone: excluded identifiers, for a better message.
+        problems: receives the globs that match nothing.
+    """
+    if not globs:
+        return list(ids)
+    for glob in sound(globs):
+        if match([glob.value], ids):
+            continue
+        if match([glob.value], gone):
+            problems.add(
+                glob.at, f"`{glob.value}` matches only targets that are excluded", doubtful=True
+            )
+        else:
+            message = f"no target matches `{glob.value}`"
+            problems.add(glob.at, message, suggest(glob.value, ids), doubtful=True)
+    return match((glob.value for glob in sound(globs)), ids)
+
+
+def holds(when: WhenTable, point: Point) -> bool:
+    """Whether a point meets all conditions."""
+    return (
+        _any(when.backend, point.backend)
+        and _any(when.runtime, point.runtime)
+        and _any(when.python, point.python)
+        and _any(when.variant, point.variant)
+        and _any(when.platform, point.platform)
+    )
+
+
+def _any(conditions: tuple[SourceText, ...], value: str) -> bool:
+    return not conditions or any(_meets(text.value, value) for text in sound(conditions))
+
+
+def _meets(condition: str, value: str) -> bool:
+    if not is_range(condition):
+        return condition == value
+    version = version_or_none(value)
+    return version is not None and parse_specifiers(condition).contains(version, prereleases=True)
+
+
+def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> None:
+    """Values that no point has, and ranges over what cannot be ordered, are problems."""
+    backends = {text.value for text in when.backend}
+    for name in ("backend", "runtime", "python", "variant", "platform"):
+        conditions: tuple[SourceText, ...] = getattr(when, name)
+        values = {
+            getattr(point, name): None
+            for point in points
+            if name == "backend" or not backends or point.backend in backends
+        }
+        for text in sound(conditions):
+            if not is_range(text.value):
+                if text.value not in values:
+                    hint = did_you_mean(text.value, values, f"values of `{name}`")
+                    message = f"no target has {name} `{text.value}`"
+                    problems.add(text.at, message, hint, doubtful=True)
+            elif vague := [v for v in values if v != ANY and version_or_none(v) is None]:
+                problems.add(
+                    text.at,
+                    f"`{text.value}` cannot be compared with {name} `{vague[0]}`, which is not a "
+                    "version number",
+                    "list the values instead",
+                )
+
+
+def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple[Target, ...]:
+    """The targets that the user asked for, in matrix order.
+
+    Args:
+        spec: where they come from.
+        globs: patterns for identifiers; a target is chosen when any matches, and left out when
+            one that begins with `!` does. Without one of the first kind, all are chosen.
+        subset: name of a subset that the specification describes; limits what the globs choose.
+
+    Raises:
+        UsageError: a pattern matches nothing, or there is no such subset.
+    """
+    ids = [target.id for target in spec.targets]
+    if subset is not None:
+        if subset not in spec.subsets:
+            hint = did_you_mean(subset, spec.subsets, "subsets")
+            raise UsageError(f"{spec.path} has no subset `{subset}`; {hint}")
+        ids = [id for id in ids if id in spec.subsets[subset]]
+    place = f"subset `{subset}`" if subset else str(spec.path)
+    for glob in globs:
+        pattern = glob.removeprefix("!")
+        if not match([pattern], ids):
+            advice = _advice(pattern, ids, spec)
+            raise UsageError(f"no target of {place} matches `{pattern}`; {advice}")
+    chosen_globs = [glob for glob in globs if not glob.startswith("!")]
+    excluded_globs = [glob[1:] for glob in globs if glob.startswith("!")]
+    chosen = set(match(chosen_globs, ids) if chosen_globs else ids) - set(
+        match(excluded_globs, ids)
+    )
+    if not chosen and globs:
+        raise UsageError(f"--select {' '.join(globs)} leaves no target of {place}")
+    return tuple(target for target in spec.targets if target.id in chosen)
+
+
+def _advice(glob: str, ids: Sequence[str], spec: Spec) -> str:
+    for exclusion in spec.excluded:
+        if match([glob], [exclusion.id]):
+            return f"{exclusion.id} is excluded: {exclusion.reason}"
+    return suggest(glob, ids)
+
+
+# Axes, `include` and `exclude` → the points of the matrix
+
+
+#: GitHub Actions starts at most 256 jobs from one matrix.
+MAX_TARGETS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The values of one backend's axes, in the order in which targets are listed."""
+
+    runtimes: tuple[str, ...]
+    pythons: tuple[str, ...]
+    variants: tuple[str, ...]
+    platforms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The points that are left, and those that were taken out."""
+
+    points: tuple[Point, ...]
+    excluded: tuple[Exclusion, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        """Identifiers of the points."""
+        return [point.id for point in self.points]
+
+    @property
+    def gone(self) -> list[str]:
+        """Identifiers of what was taken out."""
+        return [exclusion.id for exclusion in self.excluded]
+
+
+def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
+    """Runtime → its derived values."""
+    match backend.runtime:
+        case SourceText() as runtime:
+            return {runtime.value: {}} if runtime.sound else {}
+        case dict() as runtimes:
+            return runtimes
+        case runtimes:
+            return {runtime.value: {} for runtime in sound(runtimes)}
+
+
+def expand(file: SpecFile, problems: Problems) -> Matrix:
+    """All points: the product of the axes, less `exclude`, plus `include`."""
+    axes = {name: _axes(name, backend, file, problems) for name, backend in file.backend.items()}
+    count = sum(
+        len(a.runtimes) * len(a.pythons) * len(a.variants) * len(a.platforms) for a in axes.values()
+    )
+    if count > MAX_TARGETS:
+        at = next(iter(file.backend.values())).at
+        problems.add(at, f"the matrix has {count:,} points; {MAX_TARGETS} is the limit")
+        problems.stop()
+    product = [
+        Point(name, *values)
+        for name, a in axes.items()
+        for values in itertools.product(a.runtimes, a.pythons, a.variants, a.platforms)
+    ]
+    excluded = _exclude(file.exclude, product, problems)
+    points = [point for point in product if point.id not in excluded]
+    for include in file.include:
+        if (point := _include(include, axes, problems)) is None:
+            continue
+        if point in points:
+            problems.add(include.at, f"`{point.id}` is already in the matrix", "remove this entry")
+        else:
+            points.append(point)
+            excluded.pop(point.id, None)
+    _check_identifiers(points, file, problems)
+    if not points:
+        end = file.exclude[-1] if file.exclude else file
+        problems.add(end.at, "the matrix has no targets", doubtful=True)
+    return Matrix(tuple(points), tuple(Exclusion(id, reason) for id, reason in excluded.items()))
+
+
+def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) -> Axes:
+    defaults = file.defaults
+    runtimes = tuple(sorted(runtimes_of(backend), key=version_order))
+    if isinstance(backend.runtime, tuple):
+        _axis(backend.runtime, problems)
+    if not runtimes:
+        message = f"backend `{name}` has no runtimes"
+        problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)
+    if ANY in runtimes and len(runtimes) > 1:
+        message = f"backend `{name}` has the runtime `{ANY}` and others beside it"
+        problems.add(backend.at, message, f"`{ANY}` means that there are no versions: remove it")
+    python = _axis(backend.python or defaults.python, problems)
+    if not python:
+        message = f"backend `{name}` has no Python versions"
+        hint = 'write `python = ["3.12"]` in [defaults]'
+        problems.add(backend.at, message, hint, doubtful=True)
+    return Axes(
+        runtimes,
+        # A stand-in, so that the rest of the file can be checked.
+        tuple(sorted(python, key=version_order)) or ("3.12",),
+        _axis(backend.variant or defaults.variant, problems) or ("default",),
+        _axis(backend.platforms or defaults.platforms, problems) or ("linux/amd64",),
+    )
+
+
+def _axis(texts: tuple[SourceText, ...] | None, problems: Problems) -> tuple[str, ...]:
+    values: dict[str, None] = {}
+    for text in sound(texts):
+        if text.value in values:
+            problems.add(text.at, f"`{text.value}` is listed twice", "remove one of the two")
+        values[text.value] = None
+    return tuple(values)
+
+
+def _exclude(
+    entries: tuple[ExcludeTable, ...], product: Sequence[Point], problems: Problems
+) -> dict[str, str]:
+    """Identifier → reason of the first entry that excludes it."""
+    ids = [point.id for point in product]
+    excluded: dict[str, str] = {}
+    for entry in entries:
+        if not entry.select and entry.when is None:
+            hint = 'write `select = ["..."]` or `when = { ... }`'
+            problems.add(entry.at, "this entry does not say what it excludes", hint)
+            continue
+        chosen = set(choose(entry.select, ids, (), problems))
+        if entry.when is not None:
+            check_when(entry.when, product, problems)
+            chosen &= {point.id for point in product if holds(entry.when, point)}
+            if not chosen:
+                at = entry.when.at
+                problems.add(at, "no target meets this condition", doubtful=True)
+        for id in ids:
+            if id in chosen:
+                excluded.setdefault(id, entry.reason.value)
+    return excluded
+
+
+def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -> Point | None:
+    texts = (include.backend, include.python, include.variant, include.platform, include.runtime)
+    if not all(text is None or text.sound for text in texts):
+        return None
+    name = include.backend.value
+    if name not in axes:
+        hint = did_you_mean(name, axes, "backends")
+        problems.add(include.backend.at, f"there is no backend `{name}`", hint, doubtful=True)
+        return None
+    backend_axes = axes[name]
+    if include.runtime and include.runtime.value not in backend_axes.runtimes:
+        hint = did_you_mean(include.runtime.value, backend_axes.runtimes, "runtimes")
+        message = f"backend `{name}` has no runtime `{include.runtime.value}`"
+        problems.add(include.runtime.at, message, hint, doubtful=True)
+        return None
+
+    values: dict[str, str] = {}
+    for key, text, choices in (
+        ("runtime", include.runtime, backend_axes.runtimes),
+        ("variant", include.variant, backend_axes.variants),
+        ("platform", include.platform, backend_axes.platforms),
+    ):
+        if text is None and len(choices) != 1:
+            hint = f"write `{key} = ...` with one of {', '.join(choices)}"
+            problems.add(include.at, f"`include` has no `{key}`", hint, doubtful=True)
+            return None
+        values[key] = text.value if text else choices[0]
+    return Point(backend=name, python=include.python.value, **values)
+
+
+def _check_identifiers(points: Sequence[Point], file: SpecFile, problems: Problems) -> None:
+    first: dict[str, Point] = {}
+    for point in points:
+        # Bake files cannot have a `.` in names, so it counts as `_`.
+        owner = first.setdefault(point.id.replace(".", "_"), point)
+        if owner != point:
+            problems.add(
+                file.backend[point.backend].at,
+                f"the identifiers of {_words(owner)} and of {_words(point)} are the same: "
+                f"`{owner.id}` and `{point.id}` (`.` counts as `_`)",
+                "rename a backend, a runtime or a variant",
+            )
+
+
+def _words(point: Point) -> str:
+    return f"backend `{point.backend}` {point.runtime} {point.variant} {point.platform}"
+
+
+# One part of the targets, for one machine of a CI matrix: `--shard 2/5`.
+#
+# Every machine divides for itself, so the answer follows from the arguments alone: the shards of
+# one matrix have no target in common, and together they have all of them.
+
+
+_SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `number` of `count`; the first is 1."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        """As users write it."""
+        return f"{self.number}/{self.count}"
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """What `I/N` says. Raises `UsageError`."""
+        match = _SHARD.fullmatch(text)
+        shard = cls(int(match[1]), int(match[2])) if match else None
+        if shard is None or not 1 <= shard.number <= shard.count:
+            raise UsageError(
+                f"--shard {text} is no part of a whole; write I/N with I from 1 to N: --shard 2/5"
+            )
+        return shard
+
+
+def divided(
+    targets: Sequence[Target], seconds: Mapping[str, float], count: int
+) -> Mapping[str, int]:
+    """Target → number of its shard, of `count`.
+
+    `seconds` are those that a target took; where one is not in it, it counts as the median of
+    the others. Without any, neighbors stay together: they share bases and locks.
+    """
+    timed = [seconds[target.id] for target in targets if target.id in seconds]
+    if not timed:
+        total = len(targets)
+        ends = [(number * total) // count for number in range(count + 1)]
+        return {
+            target.id: number
+            for number, (first, end) in enumerate(pairwise(ends), 1)
+            for target in targets[first:end]
+        }
+    usual = median(timed)
+    # Whole numbers: sums of floats depend on their order.
+    cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}
+    numbers: dict[str, int] = {}
+    loads = [0] * count
+    # The longest first, each to the shard with the least to do (Graham 1969: at most 4/3 of the
+    # best).
+    for id in sorted(cost, key=lambda id: (-cost[id], id)):
+        lightest = loads.index(min(loads))
+        numbers[id] = lightest + 1
+        loads[lightest] += cost[id]
+    return numbers
+
+
+def plan_digest(numbers: Mapping[str, int], count: int) -> str:
+    """What is the same on all machines that divide the same targets in the same way."""
+    text = json.dumps([count, sorted(numbers.items())])
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

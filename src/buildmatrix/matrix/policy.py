@@ -1,0 +1,235 @@
+"""`[policy]` and `[[waive]]` tables: the meaning of their keys together, and contradictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.checks import check_backend_name
+from buildmatrix.matrix.document import Problems, quoted, read
+from buildmatrix.matrix.keys import (
+    PolicyTable,
+    SpecFile,
+    TextsByBackend,
+    VulnerabilitiesTable,
+    WaiverTable,
+)
+from buildmatrix.matrix.matrix import choose, suggest
+from buildmatrix.matrix.model import (
+    AcceptedAdvisory,
+    Listed,
+    Lists,
+    PinnedBases,
+    Policy,
+    PolicySeverity,
+    RuleSeverity,
+    Severity,
+    VulnerabilityPolicy,
+    Waiver,
+)
+from buildmatrix.matrix.settings import sound, value, values
+from buildmatrix.matrix.shapes import SourceText, SpecNode, many
+from buildmatrix.matrix.tables import Table, group, row
+
+# `[[waive]]` tables: those of a specification, and those of a file of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiversFile(Table):
+    """A file that holds waivers and nothing else."""
+
+    waive: tuple[WaiverTable, ...] = group(many(row(WaiverTable)), "Findings that are accepted.")
+
+
+def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
+    """The waivers of a file, checked like those of a specification.
+
+    `ids` are the targets: each pattern must match one. None where there is no specification.
+    Raises `SpecError` with all problems of the file.
+    """
+    problems = Problems(str(path))
+    document = read(path, problems, absent="name a file with [[waive]] tables")
+    file = row(WaiversFile).read(document.values, SpecNode(document, problems))
+    waivers = tuple(checked_waiver(waive, ids, (), problems) for waive in file.waive)
+    problems.stop()
+    return waivers
+
+
+def checked_waiver(
+    waive: WaiverTable, ids: Sequence[str] | None, gone: Sequence[str], problems: Problems
+) -> Waiver:
+    """A waiver; a pattern that matches none of `ids` is a problem. `gone` are excluded ones."""
+    if ids is not None:
+        choose(waive.select, ids, gone, problems)
+    return Waiver(
+        rule=waive.rule.value,
+        select=tuple(text.value for text in sound(waive.select)),
+        distribution=waive.distribution.value if waive.distribution else None,
+        path=waive.path.value if waive.path else None,
+        reason=waive.reason.value,
+        owner=waive.owner.value,
+        expires=waive.expires,
+        position=waive.at,
+    )
+
+
+# `[policy]` → `Policy`: what its keys mean together, and what contradicts itself
+
+
+_SEVERITIES: Mapping[str, Severity] = {
+    "": "error",
+    "error": "error",
+    "warning": "warning",
+    "note": "note",
+}
+_PINNED: Mapping[str, PinnedBases] = {"digest": "digest", "tag": "tag", "none": "none"}
+_POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
+
+
+def checked_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
+    """The policy of a file; backends and targets (`ids`) that it does not have are problems."""
+    table = file.policy
+    _check_lists(table, problems)
+    budgets: tuple[Mapping[str, object], ...] = (
+        table.max_size,
+        table.max_download,
+        table.max_foreign,
+        table.max_layers,
+    )
+    for budget in budgets:
+        _check_budget(budget, file, ids, problems)
+    by_backend: tuple[Mapping[str, object], ...] = (
+        table.allow_unresolved,
+        table.forbid_env,
+        table.gates,
+        *_all_lists(table),
+    )
+    for mapping in by_backend:
+        for name in mapping:
+            if name != "*":
+                check_backend_name(name, table.at, file, problems)
+    severities = tuple(_severities(table))
+    for entry in severities:
+        if entry.backend != "*":
+            check_backend_name(entry.backend, entry.position, file, problems)
+    return Policy(
+        allow_unresolved={name: values(texts) for name, texts in table.allow_unresolved.items()},
+        forbid_env={name: values(texts) for name, texts in table.forbid_env.items()},
+        max_size=_sizes(table.max_size),
+        max_download=_sizes(table.max_download),
+        max_foreign=_sizes(table.max_foreign),
+        max_layers=table.max_layers,
+        bloat_threshold=(
+            kinds.size(table.bloat_threshold.value)
+            if table.bloat_threshold
+            else Policy().bloat_threshold
+        ),
+        vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
+        severities=severities,
+        gates={name: values(texts) for name, texts in table.gates.items()},
+        allow=Lists(
+            distributions=_listed(table.allow_distributions),
+            libraries=_listed(table.allow_libraries),
+            licenses=_listed(table.allow_licenses),
+        ),
+        forbid=Lists(
+            distributions=_listed(table.forbid_distributions),
+            libraries=_listed(table.forbid_libraries),
+            licenses=_listed(table.forbid_licenses),
+        ),
+        pinned_bases=_PINNED.get(value(table.pinned_bases)),
+    )
+
+
+def _sizes(budget: Mapping[str, SourceText]) -> dict[str, int]:
+    return {name: kinds.size(text.value) for name, text in budget.items() if text.sound}
+
+
+def _check_budget(
+    budget: Mapping[str, object], file: SpecFile, ids: Sequence[str], problems: Problems
+) -> None:
+    """Note keys that name nothing, and patterns where it is unclear which one counts."""
+    at = file.policy.at
+    first: dict[str, str] = {}
+    for key in budget:
+        if key in ("*", *file.backend, *ids):
+            continue
+        if not any(character in key for character in "*?["):
+            check_backend_name(key, at, file, problems)
+            continue
+        matching = [id for id in ids if fnmatchcase(id, key)]
+        if not matching:
+            message = f"no target matches `{key}`"
+            problems.add(at, message, suggest(key, ids), doubtful=True)
+        for id in matching:
+            other = first.setdefault(id, key)
+            if other != key and id not in budget:
+                problems.add(
+                    at,
+                    f"`{other}` and `{key}` both give {id} a budget",
+                    f"write one for `{id}` itself, or patterns that do not overlap",
+                    mistake=f"{other} {key}",
+                )
+
+
+def _all_lists(table: PolicyTable) -> tuple[TextsByBackend, ...]:
+    return tuple(listing for pair in _pairs(table) for listing in pair)
+
+
+def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], ...]:
+    """What is allowed of one kind, and what is forbidden."""
+    return (
+        (table.allow_distributions, table.forbid_distributions),
+        (table.allow_libraries, table.forbid_libraries),
+        (table.allow_licenses, table.forbid_licenses),
+    )
+
+
+def _listed(listing: TextsByBackend) -> dict[str, tuple[Listed, ...]]:
+    return {
+        name: tuple(Listed(text.value, text.at) for text in sound(texts))
+        for name, texts in listing.items()
+    }
+
+
+def _check_lists(table: PolicyTable, problems: Problems) -> None:
+    """What is forbidden for a backend, or for all, cannot be allowed for it as well."""
+    for allowed, forbidden in _pairs(table):
+        for name, texts in allowed.items():
+            for key in dict.fromkeys(("*", name)):
+                places = {text.value: text.at for text in sound(forbidden.get(key, ()))}
+                for text in sound(texts):
+                    if text.value in places:
+                        problems.add(
+                            text.at,
+                            f"{quoted(text.value)} is allowed here, and forbidden in line "
+                            f"{places[text.value].line}",
+                            "keep one of the two",
+                        )
+
+
+def _severities(table: PolicyTable) -> Iterator[RuleSeverity]:
+    for rule, said in table.severity.items():
+        texts = {"*": said} if isinstance(said, SourceText) else said
+        for backend, text in texts.items():
+            if text.sound:
+                yield RuleSeverity(rule, backend, _POLICY_SEVERITIES[text.value], text.at)
+
+
+def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:
+    is_osv = table.service is not None and table.service.value == "osv"
+    if table.url is not None and not is_osv:
+        hint = 'write `service = "osv"` too'
+        problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
+    return VulnerabilityPolicy(
+        service="osv" if is_osv else "pypi",
+        url=table.url.value if table.url else None,
+        severity=_SEVERITIES[table.severity.value if table.severity else ""],
+        ignore=tuple(
+            AcceptedAdvisory(entry.id.value, entry.reason.value, entry.expires, entry.at)
+            for entry in table.ignore
+        ),
+    )

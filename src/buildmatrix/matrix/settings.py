@@ -1,0 +1,197 @@
+"""Settings of a target: put together from layers, and filled in for placeholders."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.base import child
+from buildmatrix.matrix.document import Problems, did_you_mean, quoted
+from buildmatrix.matrix.keys import SpecFile
+from buildmatrix.matrix.keys_settings import OverrideTable, TargetSettings
+from buildmatrix.matrix.shapes import SourceText
+from buildmatrix.matrix.tables import Key, keys_of
+
+# Settings come in layers: defaults < backend < variant < overrides. This puts them together
+
+
+SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(TargetSettings)}
+
+#: Settings that `inherit` can speak of: the others have nothing to append to.
+APPENDABLE = tuple(name for name, key in SETTINGS.items() if key.shape.extensible)
+
+
+def all_settings(file: SpecFile) -> tuple[TargetSettings, ...]:
+    """Every table of a file that has settings."""
+    return (file.defaults, *file.backend.values(), *file.variant.values(), *file.override)
+
+
+def specialize(general: TargetSettings, special: TargetSettings) -> TargetSettings:
+    """`general` with what a backend or a variant says on top, each key in its own way."""
+    return _combine(
+        general, special, {name: key.merge != "replace" for name, key in SETTINGS.items()}
+    )
+
+
+def override(settings: TargetSettings, over: OverrideTable) -> TargetSettings:
+    """`settings` with an override on top: it replaces, unless its `inherit` says `append`."""
+    return _combine(
+        settings, over, {name: way.value == "append" for name, way in over.inherit.items()}
+    )
+
+
+def check_override(over: OverrideTable, problems: Problems) -> None:
+    """An override sets something, and `inherit` names only lists and tables that it sets."""
+    if all(getattr(over, key.field) is None for key in SETTINGS.values()):
+        message = "this override sets nothing"
+        problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
+    for name, way in over.inherit.items():
+        if name not in APPENDABLE:
+            reason = "is a single value" if name in SETTINGS else "is not a setting"
+            problems.add(
+                way.at,
+                f"`inherit` names `{name}`, which {reason}: nothing can be appended to it",
+                did_you_mean(name, APPENDABLE, "lists and tables"),
+            )
+        elif getattr(over, SETTINGS[name].field) is None:
+            problems.add(
+                way.at,
+                f"`inherit` names `{name}`, which this override does not set",
+                f"add `{name}` to the override, or remove it from `inherit`",
+                doubtful=True,
+            )
+
+
+def _combine(
+    low: TargetSettings, high: TargetSettings, append: Mapping[str, bool]
+) -> TargetSettings:
+    changes: dict[str, object] = {}
+    for name, key in SETTINGS.items():
+        old: object = getattr(low, key.field)
+        new: object = getattr(high, key.field)
+        if new is None:
+            continue
+        if append.get(name) and isinstance(old, tuple) and isinstance(new, tuple):
+            new = old + new
+        elif append.get(name) and isinstance(old, dict) and isinstance(new, dict):
+            new = old | new
+        changes[key.field] = new
+    return dataclasses.replace(low, **changes)  # type: ignore[arg-type]  # same fields, same types
+
+
+def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
+    """The texts without the stand-ins of wrong ones."""
+    return tuple(text for text in texts or () if text.sound)
+
+
+def values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
+    """The strings of texts, without the stand-ins of wrong ones."""
+    return tuple(text.value for text in sound(texts))
+
+
+def value(text: SourceText | None) -> str:
+    """The string of a text; empty where there is none, or a wrong one."""
+    return text.value if text is not None and text.sound else ""
+
+
+# Placeholders: `{project}`, `{id}`, `{runtime.full}` and the like, filled in per target.
+#
+# `{{` and `}}` stand for single braces. `${NAME}` is left alone: it belongs to the reader of the
+# value later.
+
+
+#: The one placeholder that is not a value of the target: it costs a process.
+GIT = "git.short"
+
+_PART = re.compile(r"(?P<kept>\$\{[^{}]*\})|\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<stray>[{}])")
+
+
+class NoCommitError(Exception):
+    """The specification's folder has no git commit; the message says why."""
+
+
+def short_commit(folder: Path) -> str:
+    """The commit that is checked out in `folder`, 12 digits.
+
+    Raises:
+        NoCommitError: git is missing, or there is no commit.
+    """
+    try:
+        answer = child.ask_git(folder, "rev-parse", "--short=12", "--verify", "HEAD", seconds=10)
+    except FileNotFoundError:
+        raise NoCommitError("git is not installed") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoCommitError(f"git did not answer ({type(error).__name__})") from None
+    if answer.returncode != 0:
+        raise NoCommitError(child.git_complaint(answer) or "git failed")
+    return answer.stdout.decode().strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """Fills in the texts of one target, and checks what comes out of it."""
+
+    target: str
+    #: None for a value that is wrong itself and was reported already.
+    values: Mapping[str, str | None]
+    #: Asked when `{git.short}` is met; raises `NoCommitError`.
+    commit: Callable[[], str]
+    problems: Problems
+
+    def fill(self, text: SourceText) -> str:
+        """`text` with all placeholders filled in; notes what is unknown or becomes invalid.
+
+        Then, and for texts that were wrong before, the result is empty.
+        """
+        if not text.sound or ("{" not in text.value and "}" not in text.value):
+            return text.value
+        failed = False
+
+        def part(match: re.Match[str]) -> str:
+            nonlocal failed
+            if (name := match["name"]) is not None:
+                value = self._value(name, text)
+                failed |= value is None
+                return value or ""
+            if match["stray"]:
+                self.problems.add(
+                    text.at, f"{quoted(text.value)} has a single brace", "write `{{` or `}}`"
+                )
+                failed = True
+            return match["kept"] or match[0][:1]
+
+        filled = _PART.sub(part, text.value)
+        if not failed and (complaint := text.kind.complaint(filled)):
+            message = f"{quoted(text.value)} becomes {quoted(filled)} for {self.target}: that"
+            self.problems.add(text.at, f"{message} {complaint}", mistake=text.value)
+            failed = True
+        return "" if failed else filled
+
+    def _value(self, name: str, text: SourceText) -> str | None:
+        if name in self.values:
+            return self.values[name]
+        if name == GIT:
+            try:
+                return self.commit()
+            except NoCommitError as error:
+                self.problems.add(
+                    text.at,
+                    f"`{{{GIT}}}` needs a git commit: {error}",
+                    "commit first, or use `{version}`",
+                )
+                return None
+        names = [*self.values, GIT]
+        if name.startswith("runtime."):
+            backend, runtime = self.values["backend"], self.values["runtime"]
+            message = f"runtime `{runtime}` of `{backend}` has no value {quoted(name[8:])}"
+            names = [value for value in names if value.startswith("runtime.")]
+            hint = did_you_mean(name, names, "values of this runtime")
+        else:
+            message = f"unknown placeholder {quoted('{' + name + '}')}"
+            hint = did_you_mean(name, names, "placeholders")
+        self.problems.add(text.at, message, hint)
+        return None

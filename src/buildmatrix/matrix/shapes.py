@@ -1,0 +1,328 @@
+"""Shapes: which values a place of a TOML document allows, and how they become typed values.
+
+A shape reads, describes itself as JSON schema, and has the example that messages quote. The
+functions here make those of strings, numbers, dates, lists and tables whose keys the user chooses;
+`tables.row` makes those of tables with fixed keys. `keys` puts them together into the table of all
+keys; the loader and the schema both come from that one table.
+
+Reading never stops at a problem. What is wrong is noted, and a stand-in takes its place, so that
+everything else of the file can still be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Generic, TypeVar
+
+from buildmatrix.matrix.document import (
+    Document,
+    Float,
+    KeyPath,
+    Kind,
+    Problems,
+    quoted,
+    toml_string,
+)
+from buildmatrix.matrix.model import Position
+
+T = TypeVar("T")
+First = TypeVar("First")
+Second = TypeVar("Second")
+T_co = TypeVar("T_co", covariant=True)
+Json = dict[str, object]
+
+#: Elements of one list, and entries of one table.
+MAX_ENTRIES = 500
+
+_TEMPLATE = Kind("a text with placeholders", "{id}", limit=4096)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecNode:
+    """One entry of a document, and where complaints about it go."""
+
+    document: Document
+    problems: Problems
+    path: KeyPath = ()
+
+    def child(self, part: str | int) -> SpecNode:
+        """The entry of a key, or of an element."""
+        return SpecNode(self.document, self.problems, (*self.path, part))
+
+    @property
+    def key(self) -> Position:
+        """The position of its key."""
+        return self.document.key(self.path)
+
+    @property
+    def value(self) -> Position:
+        """The position of its value."""
+        return self.document.value(self.path)
+
+    @property
+    def name(self) -> str:
+        """Its path as a user would write it: `backend.cuda.base[0].when`."""
+        name = ""
+        for part in self.path:
+            dot = "." if name else ""
+            name += f"[{part}]" if isinstance(part, int) else f"{dot}{part}"
+        return quoted(name) if name else "the file"
+
+    def problem(self, message: str, hint: str | None = None) -> None:
+        """Note what is wrong with the value."""
+        self.problems.add(self.value, message, hint)
+
+    def mismatch(self, value: object, noun: str, instead: str) -> None:
+        """Note that `value` has another TOML type than `noun`; `instead` is what to write."""
+        self.problem(
+            f"{self.name} must be {noun}, but it is {_type_name(value)}", f"write `{instead}`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A string of a document. `kind` is checked again after placeholders are filled in."""
+
+    value: str
+    at: Position
+    kind: Kind
+    #: False for the stand-in of a string that was missing or wrong.
+    sound: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[T_co]):
+    """The values that a place allows."""
+
+    #: With its article: `a list of strings`.
+    noun: str
+    #: As TOML.
+    example: str
+    #: The typed value of what the parser gave; notes problems and falls back to the stand-in.
+    read: Callable[[object, SpecNode], T_co]
+    #: What takes the place of a value that is missing or wrong.
+    stand_in: Callable[[Position], T_co]
+    #: The same as JSON schema, draft 7.
+    schema: Callable[[], Json]
+    #: Whether it is a list or a table that a more special one can add to.
+    extensible: bool = False
+
+
+def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
+    """A string of one kind; with `template`, it may have placeholders."""
+
+    def read(value: object, node: SpecNode) -> SourceText:
+        if not isinstance(value, str):
+            node.mismatch(value, "a string", _in_quotes(value, kind) or f'"{kind.example}"')
+            return stand_in(node.value)
+        # The text around placeholders is checked once they are filled in.
+        grammar = _TEMPLATE if template and "{" in value else kind
+        if complaint := grammar.complaint(value):
+            node.problem(f"{node.name} {quoted(value)} {complaint}")
+            return stand_in(node.value)
+        return SourceText(value, node.value, kind)
+
+    def stand_in(at: Position) -> SourceText:
+        return SourceText("", at, kind, sound=False)
+
+    def schema() -> Json:
+        if kind.choices:
+            return {"type": "string", "enum": list(kind.choices)}
+        schema: Json = {"type": "string", "examples": [kind.example]}
+        if kind.pattern:
+            # A string with a placeholder is judged only when it is filled in.
+            alternative = r"|.*\{.*" if template else ""
+            schema["pattern"] = f"^(?:{kind.pattern}{alternative})$"
+        elif not kind.may_be_empty:
+            schema["minLength"] = 1
+        return schema
+
+    return Shape("a string", f'"{kind.example}"', read, stand_in, schema)
+
+
+def _in_quotes(value: object, kind: Kind) -> str | None:
+    """A number in quotes, where that would do."""
+    match value:
+        case Float(written):
+            number = written
+        case int() if not isinstance(value, bool) and abs(value) < 10**9:
+            number = str(value)
+        case _:
+            return None
+    return None if kind.complaint(number) else f'"{number}"'
+
+
+def whole(low: int, high: int, example: str) -> Shape[int]:
+    """A whole number between two bounds."""
+    noun = f"the number {low}" if low == high else f"a whole number from {low} to {high}"
+
+    def read(value: object, node: SpecNode) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            node.mismatch(value, noun, example)
+        elif not low <= value <= high:
+            node.problem(f"{node.name} must be {noun}", f"write `{example}`")
+        else:
+            return value
+        return low
+
+    def schema() -> Json:
+        return {"type": "integer", "minimum": low, "maximum": high}
+
+    return Shape(noun, example, read, lambda _: low, schema)
+
+
+def flag() -> Shape[bool]:
+    """`true` or `false`."""
+    noun = "true or false"
+
+    def read(value: object, node: SpecNode) -> bool:
+        if not isinstance(value, bool):
+            node.mismatch(value, noun, "true")
+        return value is True
+
+    return Shape(noun, "true", read, lambda _: False, lambda: {"type": "boolean"})
+
+
+def day() -> Shape[date]:
+    """A TOML date. Editors hand it to the schema as a string."""
+    noun, example = "a date", "2027-01-31"
+
+    def read(value: object, node: SpecNode) -> date:
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return value
+        if isinstance(value, str):
+            message = f"{node.name} must be {noun}, but it is a string"
+            node.problem(message, f"write it without quotes: `{example}`")
+        else:
+            node.mismatch(value, noun, example)
+        return date.max
+
+    return Shape(
+        noun, example, read, lambda _: date.max, lambda: {"type": "string", "format": "date"}
+    )
+
+
+def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape[tuple[T, ...]]:
+    """A list; with `single`, a single element needs no brackets."""
+    plural = element.noun.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
+    noun, example = f"a list of {plural}", f"[{element.example}]"
+
+    def read(value: object, node: SpecNode) -> tuple[T, ...]:
+        if not isinstance(value, list):
+            if single:
+                return (element.read(value, node),)
+            in_brackets = isinstance(value, str) and len(value) < 80 and element.noun == "a string"
+            node.mismatch(value, noun, f"[{toml_string(str(value))}]" if in_brackets else example)
+            return ()
+        if len(value) < at_least:
+            node.problem(f"{node.name} is empty", f"write `{example}`")
+        if len(value) > MAX_ENTRIES:
+            node.problem(f"{node.name} has more than {MAX_ENTRIES} elements")
+            value = value[:MAX_ENTRIES]
+        return tuple(element.read(item, node.child(number)) for number, item in enumerate(value))
+
+    def schema() -> Json:
+        array: Json = {"type": "array", "items": element.schema(), "maxItems": MAX_ENTRIES}
+        if at_least:
+            array["minItems"] = at_least
+        return {"anyOf": [element.schema(), array]} if single else array
+
+    return Shape(noun, example, read, lambda _: (), schema, extensible=True)
+
+
+def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Second]]:
+    """A list of exactly two strings."""
+    noun, example = "a list of two strings", f"[{first.example}, {second.example}]"
+
+    def read(value: object, node: SpecNode) -> tuple[First, Second]:
+        if isinstance(value, list) and len(value) == 2:
+            return first.read(value[0], node.child(0)), second.read(value[1], node.child(1))
+        if isinstance(value, list):
+            message = f"{node.name} must be {noun}, but it is a list of {len(value)}"
+            node.problem(message, f"write `{example}`")
+        else:
+            node.mismatch(value, noun, example)
+        return stand_in(node.value)
+
+    def stand_in(at: Position) -> tuple[First, Second]:
+        return first.stand_in(at), second.stand_in(at)
+
+    def schema() -> Json:
+        elements = [first.schema(), second.schema()]
+        return {"type": "array", "items": elements, "minItems": 2, "maxItems": 2}
+
+    return Shape(noun, example, read, stand_in, schema)
+
+
+def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dict[str, T]]:
+    """A table whose keys the user chooses, within a kind; with `wildcard`, `*` is one as well."""
+    example = f'{{ "{kind.example}" = {element.example} }}'
+
+    def read(value: object, node: SpecNode) -> dict[str, T]:
+        if not isinstance(value, dict):
+            node.mismatch(value, "a table", example)
+            return {}
+        if len(value) > MAX_ENTRIES:
+            node.problem(f"{node.name} has more than {MAX_ENTRIES} entries")
+            return {}
+        entries: dict[str, T] = {}
+        for name, item in value.items():
+            child = node.child(name)
+            complaint = None if wildcard and name == "*" else kind.complaint(name)
+            if complaint is None:
+                entries[name] = element.read(item, child)
+                continue
+            # `runtime.12.8`: TOML reads a dot outside of quotes as one between two keys.
+            before = str(node.path[-1]) if node.path else ""
+            hint = None
+            if name.isdecimal() and before.isdecimal():
+                hint = f'a dot separates keys: write `"{before}.{name}"` in quotes'
+            node.problems.add(child.key, f"the key {quoted(name)} {complaint}", hint)
+        return entries
+
+    def schema() -> Json:
+        schema: Json = {"type": "object", "additionalProperties": element.schema()}
+        if kind.pattern:
+            alternative = "|[*]" if wildcard else ""
+            schema["propertyNames"] = {"pattern": f"^(?:{kind.pattern}{alternative})$"}
+        return schema
+
+    return Shape("a table", example, read, lambda _: {}, schema, extensible=True)
+
+
+def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shape[First | Second]:
+    """One of two shapes, told apart by the TOML type that `first` accepts."""
+    noun = f"{first.noun} or {second.noun}"
+
+    def read(value: object, node: SpecNode) -> First | Second:
+        if isinstance(value, first_type):
+            return first.read(value, node)
+        if not isinstance(value, dict | list):
+            node.mismatch(value, noun, second.example)
+            return second.stand_in(node.value)
+        return second.read(value, node)
+
+    def schema() -> Json:
+        return {"anyOf": [first.schema(), second.schema()]}
+
+    return Shape(noun, second.example, read, second.stand_in, schema)
+
+
+def _type_name(value: object) -> str:
+    """What TOML calls the type of `value`, with its article."""
+    match value:
+        case str():
+            return "a string"
+        case bool():
+            return "a boolean"
+        case int():
+            return "a whole number"
+        case Float():
+            return "a number"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+    return "a date or a time"

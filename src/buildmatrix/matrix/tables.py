@@ -1,0 +1,191 @@
+"""Tables with fixed keys: dataclasses whose fields declare the allowed values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeVar
+
+from buildmatrix.matrix.document import did_you_mean, quoted
+from buildmatrix.matrix.model import Position
+from buildmatrix.matrix.shapes import Json, Shape, SpecNode
+
+T = TypeVar("T")
+
+Merge = Literal["add", "merge", "replace"]
+#: Whether a key must be there; if not, whether the value is then None or the shape's stand-in (an
+#: empty list or table).
+Absent = Literal["wrong", "none", "empty"]
+Default = str | int | list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Base of the typed tables. Their fields are declared with `key`, `maybe` and `group`."""
+
+    #: Where the table begins.
+    at: Position
+    #: Where a value comes from that this table does not have, if another table may: its words for
+    #: editors. Then the defaults of keys are not those of this table.
+    inherited: ClassVar[str] = ""
+
+
+TableT = TypeVar("TableT", bound=Table)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a table, as declared."""
+
+    name: str
+    field: str
+    shape: Shape[object]
+    #: One or two sentences; the JSON schema and so the editors show them.
+    doc: str
+    absent: Absent
+    #: What a more special layer of settings does to the value of a more general one.
+    merge: Merge
+    #: What stands for the value where the file says nothing: as TOML would have it; None where it
+    #: is no value of the file. `otherwise` says then what it is.
+    default: Default
+    otherwise: str
+
+
+def key(shape: Shape[T], doc: str) -> T:
+    """Declare a key that must be there: this is the only place where it is described."""
+    return _declared(shape, doc, "wrong")
+
+
+def maybe(
+    shape: Shape[T],
+    doc: str,
+    *,
+    default: Default = None,
+    otherwise: str = "none",
+    merge: Merge = "replace",
+) -> T | None:
+    """Declare a key whose value is None where the file says nothing.
+
+    `default` is what then takes its place, and `otherwise` says it where it is no such value.
+    """
+    return _declared(shape, doc, "none", merge, default, otherwise)
+
+
+def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
+    """Declare a list or a table that is empty where the file says nothing.
+
+    `otherwise` says what that means.
+    """
+    return _declared(shape, doc, "empty", otherwise=otherwise)
+
+
+def _declared(
+    shape: Shape[T],
+    doc: str,
+    absent: Absent,
+    merge: Merge = "replace",
+    default: Default = None,
+    otherwise: str = "",
+) -> T:
+    metadata = {
+        "shape": shape,
+        "doc": doc,
+        "absent": absent,
+        "merge": merge,
+        "default": default,
+        "otherwise": otherwise,
+    }
+    # What a class body is given for a field is a value of the field's type to type checkers.
+    field: T = dataclasses.field(metadata=metadata)
+    return field
+
+
+def keys_of(table: type[Table]) -> tuple[Key, ...]:
+    """All keys of a table, in the order of their declaration."""
+    return tuple(
+        Key(name=field.name.replace("_", "-"), field=field.name, **field.metadata)
+        for field in dataclasses.fields(table)
+        if field.metadata
+    )
+
+
+def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
+    """A table with fixed keys, read into the dataclass that declares them."""
+
+    def read(value: object, node: SpecNode) -> TableT:
+        if not isinstance(value, dict):
+            node.mismatch(value, "a table", example)
+            return stand_in(node.value)
+        keys = {key.name: key for key in keys_of(table)}
+        for name in [name for name in value if name not in keys]:
+            node.problems.add(
+                node.child(name).key,
+                f"unknown key {quoted(name)} in {node.name}",
+                did_you_mean(name, keys, "keys"),
+            )
+        values: dict[str, object] = {}
+        for name, key in keys.items():
+            if name in value:
+                values[key.field] = key.shape.read(value[name], node.child(name))
+                continue
+            values[key.field] = _without(key, node.key)
+            if key.absent == "wrong":
+                hint = f"write `{name} = {key.shape.example}`"
+                node.problems.add(node.key, f"{node.name} has no `{name}`", hint)
+        return table(at=node.key, **values)
+
+    def stand_in(at: Position) -> TableT:
+        return table(at=at, **{key.field: _without(key, at) for key in keys_of(table)})
+
+    def schema() -> Json:
+        keys = keys_of(table)
+        schema: Json = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {key.name: _schema(key, table.inherited) for key in keys},
+        }
+        if required := [key.name for key in keys if key.absent == "wrong"]:
+            schema["required"] = required
+        return schema
+
+    return Shape("a table", example, read, stand_in, schema)
+
+
+def _schema(key: Key, inherited: str) -> Json:
+    """The schema of one key, with all that an editor shows of it."""
+    doc, schema = key.doc, key.shape.schema()
+    if key.absent == "none" and inherited:
+        doc += f" Default: {inherited}."
+    elif key.default is not None:
+        doc += f" Default: `{_written(key.default)}`."
+        schema["default"] = key.default
+    elif key.absent != "wrong" and not (key.otherwise == "none" and _is_table(schema)):
+        doc += f" Default: {key.otherwise}."
+    # Editors show the text of the alternative that is written.
+    for alternative in _alternatives(schema):
+        alternative["description"] = doc
+    return {"description": doc, **schema}
+
+
+def _alternatives(schema: Json) -> Iterator[Json]:
+    listed = schema.get("anyOf")
+    for alternative in listed if isinstance(listed, list) else ():
+        yield alternative
+        yield from _alternatives(alternative)
+
+
+def _is_table(schema: Json) -> bool:
+    """Whether its own keys say what holds where it is not there."""
+    return schema.get("type") == "object" and "properties" in schema
+
+
+def _written(value: Default) -> str:
+    """As people write it in a sentence: without quotes where it is one string."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _without(key: Key, at: Position) -> object:
+    """The value of a key that is not there."""
+    return None if key.absent == "none" else key.shape.stand_in(at)

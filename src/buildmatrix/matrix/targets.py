@@ -1,0 +1,389 @@
+"""A point of the matrix, with its settings → a target with every value filled in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+from buildmatrix.matrix import kinds
+from buildmatrix.matrix.checks import check_clashes, check_exists, check_values, tidy
+from buildmatrix.matrix.document import Kind, Problems
+from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
+from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, Command, TargetSettings
+from buildmatrix.matrix.matrix import Matrix, Point, check_when, choose, holds, runtimes_of
+from buildmatrix.matrix.model import (
+    LOCK_HEADER,
+    TAKEN_LOCKS,
+    Base,
+    CheckWaiver,
+    NodeClass,
+    Smoke,
+    SmokeLevel,
+    Target,
+    User,
+    is_pylock,
+)
+from buildmatrix.matrix.settings import (
+    Filler,
+    all_settings,
+    check_override,
+    override,
+    sound,
+    specialize,
+)
+from buildmatrix.matrix.shapes import SourceText
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetContext:
+    """What all targets of a file share."""
+
+    file: SpecFile
+    path: Path
+    matrix: Matrix
+    node_classes: tuple[NodeClass, ...]
+    #: The commit that is checked out; see `settings.Filler`.
+    commit: Callable[[], str]
+    problems: Problems
+
+    @property
+    def root(self) -> Path:
+        """Folder of the specification."""
+        return self.path.parent
+
+
+def build_targets(context: TargetContext) -> tuple[Target, ...]:
+    """All targets, in matrix order."""
+    file, matrix, problems = context.file, context.matrix, context.problems
+    overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
+    smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
+    waivers = _selections(((waive, waive.select) for waive in file.waive_check), matrix, problems)
+    aliases = _aliases(context)
+    for over in file.override:
+        check_override(over, problems)
+    for layer in all_settings(file):
+        check_values(layer, problems)
+        for choice in _choices(layer):
+            if choice.when is not None:
+                check_when(choice.when, matrix.points, problems)
+    targets = []
+    for point in matrix.points:
+        settings = _settings(file, point)
+        for over, ids in overrides:
+            if point.id in ids:
+                settings = override(settings, over)
+        targets.append(
+            _target(
+                context,
+                point,
+                settings,
+                [smoke for smoke, ids in smokes if point.id in ids],
+                [waive for waive, ids in waivers if point.id in ids],
+                aliases.get(point.id, []),
+            )
+        )
+    check_clashes(targets, context.path, file, problems)
+    return tuple(targets)
+
+
+def _selections(
+    entries: Iterable[tuple[T, tuple[SourceText, ...]]], matrix: Matrix, problems: Problems
+) -> list[tuple[T, set[str]]]:
+    return [
+        (entry, set(choose(select, matrix.ids, matrix.gone, problems))) for entry, select in entries
+    ]
+
+
+def _settings(file: SpecFile, point: Point) -> TargetSettings:
+    settings: TargetSettings = specialize(file.defaults, file.backend[point.backend])
+    if variant := file.variant.get(point.variant):
+        settings = specialize(settings, variant)
+    return settings
+
+
+def _aliases(context: TargetContext) -> dict[str, list[SourceText]]:
+    """Identifier → the further tags that its target gets."""
+    matrix, problems = context.matrix, context.problems
+    aliases: dict[str, list[SourceText]] = {}
+    for tag, target in context.file.tags.alias.items():
+        ids = choose((target,), matrix.ids, matrix.gone, problems) if target.sound else []
+        if len(ids) > 1:
+            problems.add(
+                target.at,
+                f"the alias `{tag}` names {len(ids)} targets: {ids[0]}, {ids[1]}"
+                + (", ..." if len(ids) > 2 else ""),
+                "an alias belongs to exactly one",
+            )
+        elif ids:
+            aliases.setdefault(ids[0], []).append(SourceText(tag, target.at, kinds.TAG))
+    return aliases
+
+
+def _target(
+    context: TargetContext,
+    point: Point,
+    settings: TargetSettings,
+    smokes: list[SmokeTable],
+    waivers: list[CheckWaiverTable],
+    aliases: list[SourceText],
+) -> Target:
+    file, root, problems = context.file, context.root, context.problems
+    backend = file.backend[point.backend]
+    filler = Filler(point.id, _values(file, point), context.commit, problems)
+
+    def filled(text: SourceText | None, default: str, kind: Kind = kinds.TEXT) -> str:
+        return filler.fill(text or SourceText(default, backend.at, kind))
+
+    def optional(text: SourceText | None) -> str | None:
+        return filler.fill(text) if text else None
+
+    def texts(sources: tuple[SourceText, ...] | None) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filler.fill(text) for text in sound(sources)))
+
+    def entries(table: Mapping[str, SourceText] | None) -> dict[str, str]:
+        return {key: filler.fill(text) for key, text in (table or {}).items() if text.sound}
+
+    def existing(text: SourceText) -> str:
+        path = tidy(filler.fill(text))
+        check_exists(root, path, text.at, problems)
+        return path
+
+    requirements = tuple(dict.fromkeys(existing(text) for text in sound(settings.requirements)))
+    pyproject = existing(settings.pyproject) if settings.pyproject else None
+    lock = tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH))
+    has_own_lock = settings.lock is not None and _is_committed(root, lock, settings)
+    if settings.lock is not None and has_own_lock:
+        check_exists(root, lock, settings.lock.at, problems)
+        _check_committed(point, lock, settings, problems)
+    else:
+        _check_inputs(point, backend, settings, problems)
+    if settings.install_project and not settings.pyproject:
+        problems.add(
+            backend.at,
+            f"`install-project` of {point.id} needs a `pyproject` to install",
+            'write `pyproject = "pyproject.toml"`',
+            doubtful=True,
+            mistake="install-project",
+        )
+    template = tidy(filled(settings.template, f"{point.backend}.Dockerfile.j2"))
+    if settings.template and "/" in template:
+        check_exists(root, template, settings.template.at, problems)
+    templates = file.tags.templates or (SourceText("{version}-{id}", file.tags.at, kinds.TAG),)
+    return Target(
+        id=point.id,
+        project=file.project.name.value,
+        backend=point.backend,
+        runtime=point.runtime,
+        runtime_values={
+            key: text.value for key, text in runtimes_of(backend)[point.runtime].items()
+        },
+        python=point.python,
+        variant=point.variant,
+        platform=point.platform,
+        base=_base(point, backend, settings, filler, problems),
+        requirements=requirements,
+        extras=texts(settings.extras),
+        pyproject=pyproject,
+        replace=entries(settings.replace),
+        drop=texts(settings.drop),
+        no_binary=texts(settings.no_binary),
+        index=entries(settings.index),
+        torch=optional(settings.torch),
+        archs=texts(settings.archs),
+        system_packages=texts(settings.system_packages),
+        env=entries(settings.env),
+        labels=entries(settings.labels),
+        template=template,
+        copy=tuple(
+            dict.fromkeys(
+                (tidy(filler.fill(source)), filler.fill(destination))
+                for source, destination in settings.copy or ()
+                if source.sound and destination.sound
+            )
+        ),
+        command=_words(settings.command),
+        user=_user(settings),
+        image=filled(file.project.image, "{project}", kinds.REPOSITORY),
+        tags=texts((*templates, *aliases)),
+        lock=f"{TAKEN_LOCKS}/pylock.{point.id}.toml" if has_own_lock else lock,
+        smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
+        committed_lock=lock if has_own_lock else "",
+        groups=texts(settings.groups),
+        only_groups=texts(settings.only_groups),
+        install_project=bool(settings.install_project),
+        check_waivers=tuple(map(_check_waiver, waivers)),
+        runner=optional(settings.runner),
+        node_classes=tuple(
+            node for node in context.node_classes if node.runs_target(point.id, point.backend)
+        ),
+    )
+
+
+def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
+    """What the placeholders of one target stand for."""
+    runtime = runtimes_of(file.backend[point.backend])[point.runtime]
+    texts = {
+        "project": file.project.name,
+        "version": file.project.version,
+        **{f"runtime.{key}": text for key, text in runtime.items()},
+    }
+    return {
+        "id": point.id,
+        "backend": point.backend,
+        "runtime": point.runtime,
+        "python": point.python,
+        "variant": point.variant,
+        "platform": point.platform,
+        **{name: text.value if text.sound else None for name, text in texts.items()},
+    }
+
+
+def _choices(settings: TargetSettings) -> tuple[BaseTable, ...]:
+    """`base` as a list of choices, whichever way it is written."""
+    match settings.base:
+        case SourceText() as image:
+            return (BaseTable(at=image.at, when=None, build=None, final=image),)
+        case BaseTable() as choice:
+            return (choice,)
+        case choices:
+            return choices or ()
+
+
+def _base(
+    point: Point,
+    backend: BackendTable,
+    settings: TargetSettings,
+    filler: Filler,
+    problems: Problems,
+) -> Base:
+    choices = _choices(settings)
+    for choice in choices:
+        if choice.when is None or holds(choice.when, point):
+            final = filler.fill(choice.final)
+            build = choice.build or choice.final
+            return Base(filler.fill(build), final, build.at, choice.final.at)
+    if choices:
+        problems.add(
+            choices[-1].at,
+            f"no base image matches {point.id}",
+            "widen a `when`, or add a last entry without one",
+            doubtful=True,
+            mistake="base",
+        )
+    else:
+        problems.add(
+            backend.at,
+            f"backend `{point.backend}` has no `base`",
+            'write `base = "python:{python}-slim-bookworm"` or the image of your vendor',
+            doubtful=True,
+        )
+    return Base("", "")
+
+
+def _user(settings: TargetSettings) -> User:
+    table = settings.user
+    if table is None:
+        return User()
+    name = table.name.value if table.name and table.name.sound else User().name
+    groups = tuple(group.value for group in sound(table.groups))
+    return User(name, table.uid or User().uid, groups)
+
+
+def _check_waiver(waive: CheckWaiverTable) -> CheckWaiver:
+    return CheckWaiver(
+        rung=waive.rung.value,
+        check=waive.check.value,
+        reason=waive.reason.value,
+        owner=waive.owner.value,
+        expires=waive.expires,
+        position=waive.at,
+    )
+
+
+def _smoke(smoke: SmokeTable) -> Smoke:
+    level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
+    timeout = kinds.seconds(smoke.timeout.value) if smoke.timeout else 120.0
+    return Smoke(smoke.name.value, level, _words(smoke.command), timeout, smoke.at)
+
+
+def _words(command: Command | None) -> tuple[str, ...]:
+    """The words of a command, however it is written."""
+    if isinstance(command, SourceText):
+        return tuple(shlex.split(command.value))
+    return tuple(word.value for word in command or ())
+
+
+def _check_inputs(
+    point: Point, backend: BackendTable, settings: TargetSettings, problems: Problems
+) -> None:
+    if not settings.requirements and not settings.pyproject:
+        problems.add(
+            backend.at,
+            f"{point.id} installs nothing: it has neither `requirements` nor `pyproject`",
+            'write `requirements = ["requirements.in"]` in [defaults]',
+            doubtful=True,
+            mistake="requirements",
+        )
+    if settings.extras and not settings.pyproject:
+        problems.add(
+            settings.extras[0].at,
+            f"`extras` of {point.id} need a `pyproject` that declares them",
+            'write `pyproject = "pyproject.toml"`',
+            doubtful=True,
+            mistake="extras",
+        )
+    for key, parts in (("groups", settings.groups), ("only-groups", settings.only_groups)):
+        if parts:
+            problems.add(
+                parts[0].at,
+                f"`{key}` of {point.id} are those of a lock that the project has",
+                'write `lock = "uv.lock"`, or list a requirements file for the group',
+                doubtful=True,
+                mistake=key,
+            )
+
+
+def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
+    """Whether the project has the lock `path`, and `buildmatrix lock` does not write it."""
+    if not path.endswith(".toml"):
+        return True
+    if not is_pylock(path.rpartition("/")[2]):
+        return False
+    try:
+        with (root / path).open("rb") as file:
+            return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
+    except OSError:
+        return not settings.requirements and not settings.pyproject
+
+
+def _check_committed(point: Point, lock: str, settings: TargetSettings, problems: Problems) -> None:
+    """Note settings of a resolution, which have no effect where the project has the lock."""
+    if settings.requirements:
+        problems.add(
+            settings.requirements[0].at,
+            f"`requirements` are not installed in {point.id}: `{lock}` says what is",
+            "leave out `requirements`, or `lock`",
+            doubtful=True,
+            mistake="requirements",
+        )
+    if settings.replace:
+        problems.add(
+            next(iter(settings.replace.values())).at,
+            f"`replace` changes nothing in {point.id}: `{lock}` says what is installed",
+            "lock the other distribution there, in an extra for this backend",
+            doubtful=True,
+            mistake="replace",
+        )
+    if settings.only_groups and (settings.extras or settings.groups):
+        problems.add(
+            settings.only_groups[0].at,
+            f"{point.id} has `only-groups`, and extras or groups beside them",
+            "leave out one of the two",
+            doubtful=True,
+            mistake="only-groups",
+        )

@@ -1,0 +1,1 @@
+"""Requests to servers: one HTTP client, and registries of images."""

@@ -1,0 +1,346 @@
+"""Registry mirrors, from the settings of this machine's engines.
+
+The first settings with the registry win: podman's and skopeo's (containers-registries.conf(5),
+version 2, with its drop-in folders), containerd's (`hosts.toml`,
+https://github.com/containerd/containerd/blob/main/docs/hosts.md), and Docker's `registry-mirrors`,
+which apply to Docker Hub. They are read once, with the first image of a registry.
+
+Settings that weaken TLS (`insecure`, `skip_verify`) are ignored, and a mirror over plain HTTP is
+skipped unless it is on this machine or named in BUILDMATRIX_PLAIN_HTTP. Names without a registry
+are Docker Hub's: `unqualified-search-registries` and aliases are ambiguous, and ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+from buildmatrix.base import toml
+from buildmatrix.base.errors import Problem, SpecError, UndecidedError
+from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.text import printable
+from buildmatrix.facts.files import read_at_most
+from buildmatrix.net.http.addresses import HttpAddress, parse
+from buildmatrix.net.registry.reference import DOCKER_HUB, Reference
+
+#: Bytes of a settings file.
+_MAX_FILE = 1 << 20
+#: Names of Docker Hub in settings.
+_HUB = frozenset({DOCKER_HUB, "registry-1.docker.io", "index.docker.io"})
+#: Root of the API; a path below it is prepended to repository names.
+_ROOT = "/v2"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirror:
+    """A mirror: a host, and a prefix of its repositories."""
+
+    #: `mirror.example.com/hub`
+    location: str
+    serves_tags: bool = True
+    serves_digests: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Settings for all names with a prefix."""
+
+    #: `docker.io/library`; `*.example.com` matches all subdomains.
+    prefix: str
+    #: Replacement of the prefix at the registry itself.
+    location: str
+    mirrors: tuple[_Mirror, ...] = ()
+    #: File that blocks the prefix; empty for none.
+    blocked_by: str = ""
+
+    def strip_prefix(self, name: str) -> str | None:
+        """Return the part of `HOST/NAME` after the prefix; None if the rule does not apply."""
+        if self.prefix.startswith("*."):
+            host, slash, path = name.partition("/")
+            return slash + path if host.endswith(self.prefix[1:]) else None
+        if name == self.prefix or name.startswith(f"{self.prefix}/"):
+            return name[len(self.prefix) :]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLocations:
+    """Locations of an image: mirrors in order, then its registry."""
+
+    mirrors: tuple[Reference, ...]
+    origin: Reference
+
+
+@dataclass(slots=True)
+class Mirrors:
+    """Mirrors of this machine, for all threads.
+
+    Args:
+        environment: HOME, XDG_CONFIG_HOME and CONTAINERS_REGISTRIES_CONF are read.
+        note: called with each skipped mirror.
+        root: parent of `/etc`.
+    """
+
+    environment: Mapping[str, str]
+    root: Path = Path("/")
+    note: Callable[[str], None] = lambda _: None
+    #: Certificate authorities by host, from `hosts.toml`; filled while mirrors are looked up.
+    authorities: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    plain_http: Collection[str] = ()
+    _rules: list[_Rule] | None = None
+    _hosts: dict[str, _Rule | None] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def locate(self, reference: Reference) -> ImageLocations:
+        """Return the locations of an image. Raises `SpecError` for invalid settings.
+
+        Raises `UndecidedError` for a blocked registry.
+        """
+        rule = self._find_rule(reference)
+        if rule is None:
+            return ImageLocations((), reference)
+        if rule.blocked_by:
+            raise UndecidedError(f"{reference.name}: {rule.blocked_by} blocks it")
+        rest = rule.strip_prefix(reference.name) or ""
+        named = (
+            _renamed_reference(f"{mirror.location}{rest}", reference)
+            for mirror in rule.mirrors
+            if (mirror.serves_digests if reference.digest else mirror.serves_tags)
+        )
+        origin = _renamed_reference(f"{rule.location}{rest}", reference) or reference
+        mirrors = tuple(place for place in named if place is not None and place != origin)
+        return ImageLocations(mirrors, origin)
+
+    def _find_rule(self, reference: Reference) -> _Rule | None:
+        with self._lock:
+            if self._rules is None:
+                self._rules = list(self._containers_rules())
+            fitting = [
+                rule for rule in self._rules if rule.strip_prefix(reference.name) is not None
+            ]
+            if fitting:
+                return max(fitting, key=lambda rule: len(rule.prefix))
+            host = reference.host
+            if host not in self._hosts:
+                self._hosts[host] = self._containerd_rule(host) or self._docker_rule(host)
+            return self._hosts[host]
+
+    def _config_home(self) -> Path:
+        home = self.environment.get("HOME") or "/"
+        return Path(self.environment.get("XDG_CONFIG_HOME") or Path(home) / ".config")
+
+    # podman and skopeo
+
+    def _containers_rules(self) -> Iterator[_Rule]:
+        system, user = self.root / "etc/containers", self._config_home() / "containers"
+        if named := self.environment.get("CONTAINERS_REGISTRIES_CONF"):
+            files = [Path(named)]
+        else:
+            first = next(
+                (folder for folder in (user, system) if _has_registries_file(folder)), system
+            )
+            files = [first / "registries.conf"]
+            for folder in (system, user):
+                files += sorted((folder / "registries.conf.d").glob("*.conf"))
+        rules: dict[str, _Rule] = {}
+        for file in files:
+            # A later file replaces an earlier one's settings for the same prefix.
+            rules |= {rule.prefix: rule for rule in _registry_rules(file)}
+        yield from rules.values()
+
+    # containerd
+
+    def _containerd_rule(self, host: str) -> _Rule | None:
+        places = (
+            self._config_home() / "containerd/certs.d",
+            self.root / "etc/containerd/certs.d",
+        )
+        for folder in places:
+            for name in (host, host.replace(":", "_") + "_" if ":" in host else host, "_default"):
+                file = folder / name / "hosts.toml"
+                if (held := _read_toml(file)) is not None:
+                    return self._parse_hosts_file(file, host, *held)
+        return None
+
+    def _parse_hosts_file(
+        self, file: Path, host: str, document: Mapping[str, Any], text: str
+    ) -> _Rule:
+        mirrors = []
+        for url, settings in _table(file, document, "host", text).items():
+            if not isinstance(settings, dict):
+                raise _spec_error(file, text, url, f"the host {url} is not a table")
+            able = settings.get("capabilities", ["pull", "resolve"])
+            if not isinstance(able, list):
+                raise _spec_error(file, text, "capabilities", "`capabilities` is not a list")
+            location = self._parse_location(
+                file, url, text, is_whole=settings.get("override_path") is True
+            )
+            if location is not None and "pull" in able:
+                mirrors.append(_Mirror(location, serves_tags="resolve" in able))
+                self._add_authorities(file, settings.get("ca"), location.partition("/")[0])
+        origin = None
+        if isinstance(server := document.get("server"), str):
+            origin = self._parse_location(file, server, text)
+        return _Rule(host, origin or host, tuple(mirrors))
+
+    def _add_authorities(self, file: Path, authority: object, host: str) -> None:
+        named = authority if isinstance(authority, list) else [authority]
+        paths = tuple(file.parent / name for name in named if isinstance(name, str))
+        if paths:
+            self.authorities[host] = paths
+
+    # Docker
+
+    def _docker_rule(self, host: str) -> _Rule | None:
+        if host != DOCKER_HUB:
+            return None
+        for file in (
+            self._config_home() / "docker/daemon.json",
+            self.root / "etc/docker/daemon.json",
+        ):
+            text = _read_text(file)
+            if text is None:
+                continue
+            try:
+                document = parse_json(text) if text.strip() else {}
+            except JSONDecodeError as error:
+                raise SpecError([Problem("it is not JSON", str(file), error.lineno)]) from None
+            named = document.get("registry-mirrors") if isinstance(document, dict) else None
+            if not named:
+                continue
+            if not isinstance(named, list) or not all(isinstance(url, str) for url in named):
+                raise _spec_error(
+                    file, text, "registry-mirrors", "`registry-mirrors` is not a list"
+                )
+            locations = [self._parse_location(file, url, text) for url in named]
+            return _Rule(host, host, tuple(_Mirror(place) for place in locations if place))
+        return None
+
+    def _parse_location(
+        self, file: Path, url: str, text: str, *, is_whole: bool = False
+    ) -> str | None:
+        """Return host and repository prefix of a mirror's URL; None if it is skipped."""
+        try:
+            address = parse(url if "://" in url else f"https://{url}")
+        except UndecidedError:
+            raise _spec_error(file, text, url, "the URL of the mirror is invalid") from None
+        path = address.target.rstrip("/")
+        if address.host in _HUB and not path.removeprefix(_ROOT):
+            return DOCKER_HUB
+        if path.startswith(f"{_ROOT}/") and is_whole:
+            path = path.removeprefix(_ROOT)
+        elif path in ("", _ROOT):
+            path = ""
+        else:
+            self.note(f"{file}: {address.authority} is skipped: its API is not at {_ROOT}")
+            return None
+        if address.scheme == "http" and not self._may_use_http(address):
+            self.note(
+                f"{file}: {address.authority} is skipped: it has no TLS; name it in "
+                "BUILDMATRIX_PLAIN_HTTP to use it"
+            )
+            return None
+        return f"{address.authority}{path}"
+
+    def _may_use_http(self, address: HttpAddress) -> bool:
+        return address.is_loopback or bool({address.authority, address.host} & {*self.plain_http})
+
+
+def _has_registries_file(folder: Path) -> bool:
+    return (folder / "registries.conf").is_file()
+
+
+def _registry_rules(file: Path) -> Iterator[_Rule]:
+    held = _read_toml(file)
+    if held is None:
+        return
+    document, text = held
+    tables = document.get("registry", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise _spec_error(
+            file, text, "registry", "`registry` is not a list of tables: version 1 is not supported"
+        )
+    for number, table in enumerate(tables):
+        line = _line_of(text, r"\[\[registry\]\]", number)
+        prefix, location = table.get("prefix"), table.get("location")
+        if not isinstance(prefix or location, str) or not isinstance(location or prefix, str):
+            raise SpecError([Problem("a registry has no `location`", str(file), line)])
+        # A prefix with `*.` has no single location.
+        blocked = str(file) if table.get("blocked") is True else ""
+        only_digests = table.get("mirror-by-digest-only") is True
+        mirrors = table.get("mirror", [])
+        if not isinstance(mirrors, list):
+            raise SpecError([Problem("`mirror` is not a list of tables", str(file), line)])
+        yield _Rule(
+            (prefix or location).rstrip("/"),
+            (location or prefix).rstrip("/"),
+            tuple(_parse_mirror(file, line, mirror, only_digests) for mirror in mirrors),
+            blocked,
+        )
+
+
+def _parse_mirror(file: Path, line: int | None, table: object, only_digests: bool) -> _Mirror:
+    location = table.get("location") if isinstance(table, dict) else None
+    if not isinstance(table, dict) or not isinstance(location, str) or not location:
+        raise SpecError([Problem("a mirror has no `location`", str(file), line)])
+    takes = table.get("pull-from-mirror", "digest-only" if only_digests else "all")
+    return _Mirror(location.rstrip("/"), takes in ("all", "tag-only"), takes != "tag-only")
+
+
+def _renamed_reference(name: str, reference: Reference) -> Reference | None:
+    """Return the image under another name; None if the name is invalid."""
+    if name.startswith("*."):
+        return None
+    try:
+        place = Reference.parse(name)
+    except UndecidedError:
+        return None
+    return Reference(place.host, place.repository, reference.tag, reference.digest)
+
+
+def _read_toml(file: Path) -> tuple[Mapping[str, Any], str] | None:
+    """Return a parsed TOML file and its text; None if there is no such file."""
+    text = _read_text(file)
+    if text is None:
+        return None
+    try:
+        return toml.loads(text), text
+    except toml.TomlError as error:
+        raise SpecError([Problem(error.msg, str(file), error.lineno, error.colno)]) from None
+
+
+def _read_text(file: Path) -> str | None:
+    try:
+        data = read_at_most(file, _MAX_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UndecidedError(f"{file} cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_FILE:
+        raise UndecidedError(f"{file} has more than {_MAX_FILE >> 20} MiB")
+    return data.decode("utf-8", "replace")
+
+
+def _table(file: Path, document: Mapping[str, Any], key: str, text: str) -> Mapping[str, Any]:
+    value = document.get(key, {})
+    if not isinstance(value, dict):
+        raise _spec_error(file, text, key, f"`{key}` is not a table")
+    return value
+
+
+def _spec_error(file: Path, text: str, near: str, message: str) -> SpecError:
+    line = _line_of(text, re.escape(near), 0)
+    return SpecError([Problem(printable(message), str(file), line)])
+
+
+def _line_of(text: str, pattern: str, number: int) -> int | None:
+    """Return the line of match `number`, counted from 0."""
+    matches: Sequence[re.Match[str]] = list(re.finditer(pattern, text))
+    if number >= len(matches):
+        return None
+    return text.count("\n", 0, matches[number].start()) + 1

@@ -1,0 +1,264 @@
+"""Rung `batch`: repeated runs of the user's own commands, cold and warm.
+
+A cold run has a container of its own. Warm runs share one container, so that later ones find the
+compiled code, caches and files of the first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from buildmatrix.engines.model import Run, RunResult
+from buildmatrix.engines.process import shorten
+from buildmatrix.matrix.model import Smoke
+from buildmatrix.preflight.protocol import make_call, read_checks
+from buildmatrix.reports.preflight.model import Check, Value
+
+# Statistics of repeated wall times
+
+
+#: Samples required for each percentile: with fewer, it would equal the slowest one.
+REQUIRED_SAMPLES = {50: 3, 95: 20, 99: 100}
+
+
+def percentile(samples: Sequence[float], percent: int) -> float:
+    """Return the smallest sample that `percent` of them do not exceed (nearest rank)."""
+    rank = -(-len(samples) * percent // 100)
+    return sorted(samples)[max(rank, 1) - 1]
+
+
+def summarize(samples: Sequence[float], name: str = "") -> dict[str, Value]:
+    """Return values for a check: `p50_s` and further percentiles with enough samples.
+
+    `name` and a `_` precede each name.
+    """
+    before = f"{name}_" if name else ""
+    values: dict[str, Value] = {
+        f"{before}samples_s": [round(sample, 4) for sample in samples],
+        f"{before}n": len(samples),
+    }
+    for percent, enough in REQUIRED_SAMPLES.items():
+        if len(samples) >= enough:
+            values[f"{before}p{percent}_s"] = round(percentile(samples, percent), 4)
+    return values
+
+
+def describe(samples: Sequence[float]) -> str:
+    """Format as `p50 0.41 s of 5 (0.39 to 0.52 s)`, with the percentiles of `REQUIRED_SAMPLES`."""
+    if not samples:
+        return "no time was taken"
+    said = [
+        f"p{percent} {percentile(samples, percent):.2f} s"
+        for percent, enough in REQUIRED_SAMPLES.items()
+        if len(samples) >= enough
+    ]
+    if len(samples) == 1:
+        return f"{samples[0]:.2f} s, once"
+    span = f"{min(samples):.2f} to {max(samples):.2f} s"
+    return f"{', '.join(said)} of {len(samples)} ({span})" if said else f"{span} of {len(samples)}"
+
+
+# Comparison of a user command's results with those of another machine.
+#
+# The numbers of a line `BUILDMATRIX_RESULT {"loss": 0.25, "logits": [1.5, -0.5]}` are compared with
+# those of a reference: a run on a CPU, or an accepted one. `tolerance` among them is the relative
+# tolerance of this command.
+
+
+#: The mark at the start of the line; the last such line counts.
+MARK = "BUILDMATRIX_RESULT "
+#: Relative difference of equal numbers, unless the command has its own.
+TOLERANCE = 1e-3
+#: Tolerance for numbers near zero, as a share of the largest number of the result.
+ZERO_TOLERANCE = 1e-6
+#: Numbers of one result, and characters of its line.
+MOST, LONGEST = 256, 64 << 10
+
+
+class UnreadableResult(Exception):
+    """The line is not a result; the message says why."""
+
+
+def parse_result(output: str) -> dict[str, float] | None:
+    """Return the numbers of the last marked line; None without any. Raises `UnreadableResult`."""
+    lines = [line for line in output.splitlines() if line.startswith(MARK)]
+    if not lines:
+        return None
+    text = lines[-1].removeprefix(MARK)
+    if len(text) > LONGEST:
+        raise UnreadableResult(f"its result has {len(text)} characters, and {LONGEST} are read")
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableResult(f"its result is no JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise UnreadableResult("its result is no JSON object")
+    numbers: dict[str, float] = {}
+    for name, value in read.items():
+        items = enumerate(value) if isinstance(value, list) else ((None, value),)
+        for index, item in items:
+            key = name[:100] if index is None else f"{name[:100]}[{index}]"
+            if isinstance(item, bool) or not isinstance(item, int | float):
+                raise UnreadableResult(f"`{key}` of its result is no number")
+            try:
+                number = float(item)
+            except OverflowError:
+                number = math.inf
+            if not math.isfinite(number):
+                raise UnreadableResult(f"`{key}` of its result is not finite")
+            numbers[key] = number
+    if len(numbers) > MOST:
+        raise UnreadableResult(f"its result has {len(numbers)} numbers, and {MOST} are compared")
+    return numbers
+
+
+def describe_difference(result: Mapping[str, float], reference: Mapping[str, float]) -> str:
+    """Describe the largest difference beyond the tolerance; empty for none."""
+    tolerance = result.get("tolerance", reference.get("tolerance", TOLERANCE))
+    names = [name for name in {**reference, **result} if name != "tolerance"]
+    largest = max((abs(reference.get(name, 0.0)) for name in names), default=0.0)
+    worst, said = 0.0, ""
+    for name in names:
+        if name not in result or name not in reference:
+            missing = "the reference" if name in result else "the result"
+            return f"`{name}` is not in {missing}"
+        own, other = result[name], reference[name]
+        off = abs(own - other)
+        scale = max(abs(own), abs(other))
+        if off > tolerance * scale and off > ZERO_TOLERANCE * largest and off / scale > worst:
+            worst = off / scale
+            said = f"{name} is {own:.6g}, not {other:.6g}"
+    return f"{said} (tolerance {tolerance:g})" if said else ""
+
+
+#: Seconds after which a command is not repeated again; the times so far count.
+BUDGET_S = 300
+#: Characters of a failed command's last line.
+_SHOWN = 300
+
+Result = dict[str, float] | None
+
+
+def run_batch(
+    commands: Sequence[Smoke],
+    run: Run,
+    repeat: int,
+    references: Mapping[str, Mapping[str, float]],
+    python: str = "python",
+) -> tuple[Check, ...]:
+    """Run each command `repeat` times cold, then warm, and compare its results.
+
+    `references` has the results of commands elsewhere, by the names of their checks.
+    """
+    return tuple(
+        check
+        for smoke in commands
+        for check in _run_command(smoke, run, repeat, references.get(f"{smoke.name} cold"), python)
+    )
+
+
+def _run_command(
+    smoke: Smoke, run: Run, repeat: int, reference: Mapping[str, float] | None, python: str
+) -> Iterator[Check]:
+    samples: list[float] = []
+    result: Result = None
+    began = time.monotonic()
+    while len(samples) < repeat and (not samples or time.monotonic() - began < BUDGET_S):
+        start = time.monotonic()
+        ended = run(smoke.command, smoke.timeout_s)
+        seconds = time.monotonic() - start if ended.seconds is None else ended.seconds
+        why = _describe_failure(ended, smoke.timeout_s)
+        if why:
+            where = f"run {len(samples) + 1} of {repeat} " if samples else ""
+            yield Check(f"{smoke.name} cold", "failed", where + why, seconds, summarize(samples))
+            return
+        samples.append(seconds)
+        try:
+            result = parse_result(ended.output)
+        except UnreadableResult as error:
+            yield Check(f"{smoke.name} cold", "failed", str(error), seconds, summarize(samples))
+            return
+        if result is not None and reference and (off := describe_difference(result, reference)):
+            values: dict[str, Value] = {**summarize(samples), "result": result}
+            yield Check(f"{smoke.name} cold", "failed", off, seconds, values)
+            return
+    yield _report_cold(smoke, samples, result, reference)
+    if repeat > 1:
+        yield _run_warm(smoke, run, repeat, result, python)
+
+
+def _report_cold(
+    smoke: Smoke, samples: Sequence[float], result: Result, reference: Mapping[str, float] | None
+) -> Check:
+    values: dict[str, Value] = summarize(samples)
+    said = describe(samples)
+    if result is not None:
+        values["result"] = result
+    if reference and result is None:
+        said += "; it printed no result to compare with the reference"
+        return Check(f"{smoke.name} cold", "undecided", said, sum(samples), values)
+    if reference:
+        tolerance = (result or {}).get("tolerance", TOLERANCE)
+        said += f"; its result is that of the reference (tolerance {tolerance:g})"
+    elif result is not None:
+        said += "; nothing to compare its result with"
+    return Check(f"{smoke.name} cold", "passed", said, sum(samples), values)
+
+
+def _run_warm(smoke: Smoke, run: Run, repeat: int, result: Result, python: str) -> Check:
+    """Compare the first run in a container with the later ones."""
+    name = f"{smoke.name} warm"
+    bound = min(smoke.timeout_s * (repeat + 1), BUDGET_S + smoke.timeout_s)
+    options = {"command": smoke.command, "times": repeat + 1, "seconds": smoke.timeout_s}
+    probe = make_call("bounded", options, python)
+    ended = run(probe.command, bound)
+    seen = read_checks(ended.output, probe.mark)
+    if not seen:
+        failure = _describe_failure(ended, bound) or "no word of it"
+        why = f"nothing repeats it in one container: {failure}"
+        return Check(name, "not-run", why)
+    times = [check.seconds for check in seen if check.state == "passed" and check.seconds]
+    failed = next((check for check in seen if check.state != "passed"), None)
+    if failed is not None and len(times) < 2:
+        # It works in a container of its own, which is all that it must do.
+        return Check(name, "not-run", f"it cannot be repeated in one container: {failed.message}")
+    if failed is not None:
+        why = f"run {len(times) + 1} in one container failed: {failed.message}"
+        return Check(name, "failed", why, sum(times), summarize(times[1:]))
+    if len(times) < 2:
+        return Check(name, "undecided", f"it did not end twice within {bound:g} s", sum(times))
+    first, *later = times
+    values: dict[str, Value] = {"first_s": round(first, 4), **summarize(later)}
+    try:
+        results = [parse_result(str(check.values.get("result", ""))) for check in seen]
+    except UnreadableResult as error:
+        return Check(name, "failed", str(error), sum(times), values)
+    for number, again in enumerate(results, 1):
+        if result is not None and (off := describe_difference(again or {}, result)):
+            why = f"run {number} in one container has another result than a cold one: {off}"
+            return Check(name, "failed", why, sum(times), values)
+    said = f"first {first:.2f} s, later {describe(later)}"
+    return Check(name, "passed", said, sum(times), values)
+
+
+def _describe_failure(ended: RunResult, timeout_s: float) -> str:
+    """Describe the failure of a command; empty if it succeeded."""
+    if ended.timed_out:
+        return f"did not end within {timeout_s:g} s"
+    if ended.exit_code == 0:
+        return ""
+    lines = [line for line in ended.output.splitlines() if line.strip()]
+    last = f": {shorten(lines[-1], _SHOWN)}" if lines else ""
+    return f"failed with exit code {ended.exit_code}{_describe_signal(ended.exit_code)}{last}"
+
+
+def _describe_signal(code: int) -> str:
+    """Return the signal of a shell's exit code (128 and its number)."""
+    try:
+        return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
+    except ValueError:
+        return ""

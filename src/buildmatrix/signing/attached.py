@@ -1,0 +1,398 @@
+"""Attestations of an image in its registry: under its tag, and as manifests that refer to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Literal
+
+import msgspec
+
+from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.strict_json import decode_json
+from buildmatrix.images.oci.documents import (
+    CONFIGURATION,
+    EMPTY,
+    MANIFEST,
+    Descriptor,
+    HistoryStep,
+    ImageConfiguration,
+    Manifest,
+    RootFileSystem,
+    encode,
+    manifest_of,
+)
+from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry.reference import Reference
+from buildmatrix.signing import documents
+from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope
+
+# Attestations under the tag `sha256-<digest>.att`, where cosign 2 looks for them.
+#
+# The format is that of cosign 3.1.1 (`WriteAttestations` in `pkg/oci/remote/write.go`, and the
+# annotations in `pkg/oci/static/options.go`). Tags have no lock: a writer may overwrite the layers
+# that another one added a moment before. So each attestation is first attached as a manifest that
+# refers to the image, and the last writer of the tag restores from these what it overwrote.
+
+
+#: Media type of an envelope without a bundle.
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+#: Annotation of a layer, as read by cosign: the type of its predicate.
+LAYER_PREDICATE_TYPE = "predicateType"
+#: Annotation: UTC time of attachment, as `2026-11-22T15:04:26Z`.
+CREATED = "org.opencontainers.image.created"
+#: Our own annotation: the target. A new attestation replaces the previous one of its target.
+TARGET = "dev.buildmatrix.target"
+#: Our own annotation: digest of the manifest with the bundle of the same envelope.
+_BUNDLE = "dev.buildmatrix.bundle"
+_SIGNATURE = "dev.cosignproject.cosign/signature"
+#: Maximum envelopes under a tag.
+_MAX_LAYERS = 64
+#: Attempts to write a tag that others write at the same time.
+_ATTEMPTS = 8
+
+
+def attestation_tag(image: Reference) -> Reference:
+    """Return the tag of an image's attestations in cosign 2."""
+    return image.with_tag(image.digest.replace(":", "-") + ".att")
+
+
+def is_missing(error: UndecidedError) -> bool:
+    """Return True if a registry does not have the requested content."""
+    return isinstance(error, RequestError) and error.status in (404, 410)
+
+
+def list_tagged_layers(registry: Registry, tag: Reference) -> tuple[Descriptor, ...]:
+    """List the envelopes under a tag of `attestation_tag`; none if it does not exist."""
+    try:
+        held = registry.manifest(tag)
+    except UndecidedError as error:
+        if is_missing(error):
+            return ()
+        raise
+    return manifest_of(held.data, str(tag)).layers
+
+
+def push_data(registry: Registry, image: Reference, data: bytes, media_type: str) -> Descriptor:
+    """Push a small blob to the repository of an image."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
+    registry.push_blob(image, descriptor, lambda: BytesIO(data))
+    return descriptor
+
+
+def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> None:
+    """Add an attestation to the tag, and keep those of others.
+
+    Raises `UndecidedError` if the registry fails, or others overwrite the tag in every attempt.
+
+    Args:
+        registry: registry of the image.
+        image: reference with a digest.
+        attached: manifest that refers to the image, with its annotations.
+    """
+    own = _Referrer(attached)
+    held = {own: _push_layer(registry, image, own)}
+    for attempt in range(_ATTEMPTS):
+        # The tag first: its layers were in the list before.
+        layers = list_tagged_layers(registry, attestation_tag(image))
+        listed = registry.referrers(image, image.digest)
+        lost = [
+            item
+            for item in _select_newest((own, *filter(None, map(_parse_referrer, listed))))
+            # Of two verdicts of the same second, the last one counts.
+            if not item.is_in(layers) or (item == own and attempt == 0)
+        ]
+        for item in lost:
+            if item not in held:
+                held[item] = _push_valid_layer(registry, image, item)
+        added = {item: layer for item in lost if (layer := held[item]) is not None}
+        if added:
+            _write_tag(registry, image, layers, added)
+        elif not _restore_referrers(registry, image, layers, {item.digest for item in listed}):
+            return
+    if not added:
+        # Registries may list referrers with some seconds of delay.
+        return
+    raise UndecidedError(
+        f"{attestation_tag(image)} is being overwritten by others"
+        ", and loses the new attestation; try again"
+    )
+
+
+class _Referrer:
+    """One of our manifests that refer to an image, by its descriptor in the list."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self.target = descriptor.annotations[TARGET]
+        self.predicate_type = descriptor.annotations[documents.PREDICATE_TYPE]
+        self.created = descriptor.annotations.get(CREATED, "")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Referrer) and self.descriptor.digest == other.descriptor.digest
+
+    def __hash__(self) -> int:
+        return hash(self.descriptor.digest)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Target and predicate type, which are unique under the tag."""
+        return self.target, self.predicate_type
+
+    def is_replacing(self, layer: Descriptor) -> bool:
+        """Return True if an envelope has the same target and predicate type."""
+        annotations = layer.annotations
+        return self.key == (annotations.get(TARGET), annotations.get(LAYER_PREDICATE_TYPE))
+
+    def is_in(self, layers: Iterable[Descriptor]) -> bool:
+        """Return True if the attestation, or a later one in its place, is in `layers`."""
+        return any(
+            self.is_replacing(layer) and layer.annotations.get(CREATED, "") >= self.created
+            for layer in layers
+        )
+
+
+def _parse_referrer(descriptor: Descriptor) -> _Referrer | None:
+    """Return the attestation of a descriptor; None if it is not ours."""
+    annotations = descriptor.annotations
+    is_ours = {TARGET, documents.PREDICATE_TYPE} <= annotations.keys()
+    return _Referrer(descriptor) if is_ours else None
+
+
+def _select_newest(items: Iterable[_Referrer]) -> list[_Referrer]:
+    """Return the newest attestation of each key, the oldest first."""
+    newest: dict[tuple[str, str], _Referrer] = {}
+    for item in items:
+        before = newest.get(item.key)
+        if before is None or before.created < item.created:
+            newest[item.key] = item
+    # Others may have listed more than are ever read.
+    return sorted(newest.values(), key=lambda item: item.created)[-_MAX_LAYERS:]
+
+
+def _write_tag(
+    registry: Registry,
+    image: Reference,
+    layers: Sequence[Descriptor],
+    added: Mapping[_Referrer, Descriptor],
+) -> None:
+    tag = attestation_tag(image)
+    others = [layer for layer in layers if not any(item.is_replacing(layer) for item in added)]
+    if len(others) + len(added) > _MAX_LAYERS:
+        raise UndecidedError(
+            f"{tag} has {len(others)} attestations already"
+            f", and the limit is {_MAX_LAYERS}; delete the tag"
+        )
+    layers = (*others, *added.values())
+    configuration = ImageConfiguration(
+        architecture="",
+        os="",
+        created="0001-01-01T00:00:00Z",
+        history=tuple(HistoryStep(created="0001-01-01T00:00:00Z") for _ in layers),
+        rootfs=RootFileSystem(diff_ids=tuple(item.digest for item in layers)),
+    )
+    manifest = Manifest(
+        schema_version=2,
+        media_type=MANIFEST,
+        config=push_data(registry, image, encode(configuration), CONFIGURATION),
+        layers=layers,
+    )
+    registry.push_manifest(tag, encode(manifest), MANIFEST)
+
+
+def _push_layer(registry: Registry, image: Reference, item: _Referrer) -> Descriptor | None:
+    """Push a bundle's envelope in the format of cosign 2; None if that cannot express it.
+
+    Raises `UndecidedError`, also for an invalid bundle.
+    """
+    where = image.at(item.descriptor.digest)
+    manifest = manifest_of(registry.manifest(where).data, str(where))
+    if len(manifest.layers) != 1 or manifest.layers[0].size > documents.MAX_BYTES:
+        limit = documents.MAX_BYTES >> 20
+        raise UndecidedError(f"{where} has no bundle, or one larger than {limit} MiB")
+    with registry.blob(image, manifest.layers[0]) as chunks:
+        try:
+            converted = documents.convert_for_cosign2(b"".join(chunks))
+        except ValueError as error:
+            raise UndecidedError(f"{where} has no valid bundle: {error}") from error
+    if converted is None:
+        return None
+    layer = push_data(registry, image, converted.envelope, ENVELOPE)
+    annotations = {
+        _SIGNATURE: "",
+        LAYER_PREDICATE_TYPE: item.predicate_type,
+        TARGET: item.target,
+        CREATED: item.created,
+        _BUNDLE: item.descriptor.digest,
+        **converted.annotations,
+    }
+    return msgspec.structs.replace(layer, annotations=annotations)
+
+
+def _push_valid_layer(registry: Registry, image: Reference, item: _Referrer) -> Descriptor | None:
+    """Do the same for an entry that others may have listed; None if it is unreadable."""
+    try:
+        return _push_layer(registry, image, item)
+    except UndecidedError as error:
+        if isinstance(error, RequestError) and not is_missing(error):
+            raise
+        return None
+
+
+def _restore_referrers(
+    registry: Registry, image: Reference, layers: Iterable[Descriptor], listed: set[str]
+) -> bool:
+    """List manifests again that others removed from the list; return True if there were any.
+
+    The list may be a tag, too, without a lock. Deleted manifests stay deleted.
+    """
+    is_restored = False
+    for layer in layers:
+        digest = layer.annotations.get(_BUNDLE, "")
+        if digest and digest not in listed:
+            try:
+                data = registry.manifest(image.at(digest)).data
+            except UndecidedError as error:
+                if not is_missing(error):
+                    raise
+            else:
+                registry.push_referrer(image, data)
+                is_restored = True
+    return is_restored
+
+
+# Envelopes attached to an image in its registry; none of them is trusted yet.
+#
+# Number and bytes are limited, whatever the registry returns.
+
+
+#: Maximum manifests, envelopes per manifest, and total bytes.
+_MAX_MANIFESTS = 64
+_MAX_ENVELOPES = 64
+_MAX_TOTAL_BYTES = 64 << 20
+#: Types of referrers that may contain an envelope. For a registry without a referrers API, the list
+#: may have the type of the (empty) configuration instead.
+_TYPES = ("", EMPTY, IN_TOTO, ENVELOPE)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedEnvelope:
+    """An envelope attached to an image, or the reason why it is unusable."""
+
+    #: Digest of its manifest, or its tag.
+    place: str
+    envelope: Envelope | None = None
+    #: `PublicKey.hint` of the key in its bundle; empty if unknown.
+    hint: str = ""
+    #: The whole bundle, if it was signed by an identity instead of a key.
+    certified: bytes = b""
+    #: `gone`: listed, but missing in the registry. `unreadable`: invalid, or above a limit.
+    trouble: Literal["", "gone", "unreadable"] = ""
+    #: One sentence about the trouble.
+    why: str = ""
+
+
+class AttestationReader:
+    """Reader of what is attached to `image`, which has a digest, for one type of predicate.
+
+    Raises `UndecidedError` if the registry cannot be reached.
+    """
+
+    def __init__(self, registry: Registry, image: Reference, predicate_type: str) -> None:
+        self._registry = registry
+        self._image = image
+        self._type = predicate_type
+        self._left = _MAX_TOTAL_BYTES
+
+    def referrers(self) -> Iterator[AttachedEnvelope]:
+        """Yield envelopes in manifests that refer to the image, except those of another type.
+
+        The latest come first, by their annotations: an image may be attested every day, and the
+        number is limited.
+        """
+        listed = [
+            item
+            for item in self._registry.referrers(self._image, self._image.digest)
+            if item.annotations.get(PREDICATE_TYPE, self._type) == self._type
+            and (
+                item.artifact_type in _TYPES
+                or item.artifact_type.startswith(documents.MEDIA_TYPE_PREFIX)
+            )
+        ]
+        listed.sort(key=lambda item: item.annotations.get(CREATED, ""), reverse=True)
+        for item in listed[:_MAX_MANIFESTS]:
+            try:
+                held = self._registry.manifest(self._image.at(item.digest))
+                manifest = manifest_of(held.data, item.digest)
+            except UndecidedError as error:
+                yield _unusable_envelope(item.digest, error)
+                continue
+            if manifest.annotations.get(PREDICATE_TYPE, self._type) == self._type:
+                yield from self._read_envelopes(item.digest, manifest.layers)
+        if len(listed) > _MAX_MANIFESTS:
+            yield _unread_envelopes(
+                self._image.digest, f"{len(listed)} attestations", _MAX_MANIFESTS
+            )
+
+    def tagged(self) -> Iterator[AttachedEnvelope]:
+        """Yield the envelopes under the tag of cosign 2."""
+        tag = attestation_tag(self._image)
+        yield from self._read_envelopes(tag.tag, list_tagged_layers(self._registry, tag))
+
+    def _read_envelopes(
+        self, place: str, layers: tuple[Descriptor, ...]
+    ) -> Iterator[AttachedEnvelope]:
+        envelopes = [
+            layer
+            for layer in layers
+            if (
+                layer.media_type == ENVELOPE
+                or layer.media_type.startswith(documents.MEDIA_TYPE_PREFIX)
+            )
+            and layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) == self._type
+        ]
+        # New envelopes are appended.
+        for layer in envelopes[: -_MAX_ENVELOPES - 1 : -1]:
+            try:
+                data = self._read_layer(layer)
+                if layer.media_type == ENVELOPE:
+                    yield AttachedEnvelope(place, decode_json(data, Envelope))
+                    continue
+                held = documents.parse_bundle(data)
+            except UndecidedError as error:
+                yield _unusable_envelope(place, error)
+            except ValueError as error:
+                why = f"its envelope is damaged: {error}"
+                yield AttachedEnvelope(place, trouble="unreadable", why=why)
+            else:
+                hint = held.verification_material.public_key.hint
+                if held.dsse_envelope is not None:
+                    certified = data if held.is_by_identity else b""
+                    yield AttachedEnvelope(place, held.dsse_envelope, hint, certified)
+        if len(envelopes) > _MAX_ENVELOPES:
+            yield _unread_envelopes(place, f"{len(envelopes)} envelopes", _MAX_ENVELOPES)
+
+    def _read_layer(self, layer: Descriptor) -> bytes:
+        if layer.size > min(MAX_BYTES, self._left):
+            raise ValueError(f"it has {layer.size} bytes, more than are read")
+        self._left -= layer.size
+        with self._registry.blob(self._image, layer) as chunks:
+            return b"".join(chunks)
+
+
+def _unusable_envelope(place: str, error: UndecidedError) -> AttachedEnvelope:
+    """Return an unusable entry; raises errors of an unreachable registry."""
+    if is_missing(error):
+        return AttachedEnvelope(place, trouble="gone", why=error.message)
+    if isinstance(error, RequestError):
+        raise error
+    return AttachedEnvelope(place, trouble="unreadable", why=error.message)
+
+
+def _unread_envelopes(place: str, many: str, most: int) -> AttachedEnvelope:
+    why = f"there are {many}, of which {most} were looked at"
+    return AttachedEnvelope(place, trouble="unreadable", why=why)

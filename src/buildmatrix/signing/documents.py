@@ -1,0 +1,274 @@
+"""Documents of an attestation: in-toto statements, DSSE envelopes, and Sigstore bundles."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from buildmatrix.base.strict_json import decode_json
+from buildmatrix.signing.keys import PrivateKey, PublicKey
+
+# in-toto statements: a predicate about artifacts.
+#
+# Format: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. cosign still writes
+# version 0.1, which differs only in its type; both are accepted.
+
+
+TYPE = "https://in-toto.io/Statement/v1"
+_TYPES = (TYPE, "https://in-toto.io/Statement/v0.1")
+
+
+class ResourceDescriptor(msgspec.Struct, frozen=True):
+    """An artifact by its digests: algorithm → hexadecimal hash."""
+
+    digest: Mapping[str, str]
+    name: str = ""
+
+
+class Statement(msgspec.Struct, frozen=True, rename="camel"):
+    """A predicate about artifacts."""
+
+    subject: tuple[ResourceDescriptor, ...]
+    #: URI of the predicate's meaning.
+    predicate_type: str
+    predicate: msgspec.Raw
+    type: str = msgspec.field(name="_type", default=TYPE)
+
+    def is_about(self, digest: str) -> bool:
+        """Return True if the content with a digest, `sha256:...`, is among the subjects."""
+        algorithm, _, value = digest.partition(":")
+        return any(item.digest.get(algorithm) == value for item in self.subject)
+
+
+def encode_statement(name: str, digest: str, predicate_type: str, predicate: bytes) -> bytes:
+    """Encode a statement about the image `name` (without a tag) with this digest."""
+    algorithm, _, value = digest.partition(":")
+    subject = (ResourceDescriptor({algorithm: value}, name),)
+    return msgspec.json.encode(Statement(subject, predicate_type, msgspec.Raw(predicate)))
+
+
+def parse_statement(data: bytes) -> Statement:
+    """Parse a statement. Raises `ValueError`."""
+    held = decode_json(data, Statement)
+    if held.type not in _TYPES:
+        raise ValueError(f"it has the type {held.type[:100]!r}, not that of an in-toto statement")
+    return held
+
+
+# DSSE envelopes: a payload with its signatures (https://github.com/secure-systems-lab/dsse).
+#
+# Signatures cover the payload and its type, each with its length (PAE), so that they cannot be
+# reused for bytes with another meaning.
+
+
+#: Payload type of in-toto statements.
+IN_TOTO = "application/vnd.in-toto+json"
+#: Maximum signatures to verify per envelope.
+_MAX_SIGNATURES = 16
+
+
+class EnvelopeSignature(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One signature of an envelope."""
+
+    sig: bytes
+    #: Chosen by the signer, and not to be trusted.
+    keyid: str = ""
+
+
+class Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    """A payload with its type and signatures."""
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[EnvelopeSignature, ...] = ()
+
+    @classmethod
+    def sign(cls, payload: bytes, key: PrivateKey) -> Envelope:
+        """Sign an in-toto statement."""
+        return cls(
+            payload, IN_TOTO, (EnvelopeSignature(key.sign(_signed_bytes(IN_TOTO, payload))),)
+        )
+
+    def find_signer(self, keys: Sequence[PublicKey]) -> PublicKey | None:
+        """Return the first of the keys that signed it; None if there is none."""
+        data = _signed_bytes(self.payload_type, self.payload)
+        for signature in self.signatures[:_MAX_SIGNATURES]:
+            for key in keys:
+                if key.verifies(signature.sig, data):
+                    return key
+        return None
+
+
+def _signed_bytes(payload_type: str, payload: bytes) -> bytes:
+    """Return the signed bytes, in "pre-authentication encoding"."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+# Sigstore bundles: an envelope with its verification material, as one JSON document.
+#
+# Format: `sigstore_bundle.proto` of https://github.com/sigstore/protobuf-specs, in protobuf's JSON.
+# cosign 3 attaches bundles to images, and looks for them first.
+
+
+MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+#: Common prefix of the media types of all versions.
+MEDIA_TYPE_PREFIX = "application/vnd.dev.sigstore.bundle"
+#: Annotation of a bundle's manifest: the type of its predicate.
+PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
+#: Maximum bytes of a bundle. A bill of materials of an image with a thousand distributions has half
+#: a megabyte.
+MAX_BYTES = 16 << 20
+
+
+class KeyHint(msgspec.Struct, frozen=True):
+    """Reference to the signing key, by its `PublicKey.hint`."""
+
+    hint: str = ""
+
+
+class VerificationMaterial(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Material to verify a signature; log entries are not read here."""
+
+    public_key: KeyHint = KeyHint()
+    #: Certificate of an identity, in place of a key; not parsed here either.
+    certificate: msgspec.Raw = msgspec.Raw()
+    #: The same in bundles before version 0.3.
+    x509_certificate_chain: msgspec.Raw = msgspec.Raw()
+
+
+class Bundle(msgspec.Struct, frozen=True, rename="camel"):
+    """An envelope with its verification material."""
+
+    media_type: str = MEDIA_TYPE
+    verification_material: VerificationMaterial = VerificationMaterial()
+    #: None for a signature of something other than a statement.
+    dsse_envelope: Envelope | None = None
+
+    @property
+    def is_by_identity(self) -> bool:
+        """True if it has a certificate."""
+        material = self.verification_material
+        return any(map(bytes, (material.certificate, material.x509_certificate_chain)))
+
+
+def encode_bundle(envelope: Envelope, hint: str) -> bytes:
+    """Encode the bundle of an envelope signed with the key of this hint."""
+    material = VerificationMaterial(KeyHint(hint))
+    return msgspec.json.encode(Bundle(MEDIA_TYPE, material, envelope))
+
+
+def parse_bundle(data: bytes) -> Bundle:
+    """Parse a bundle. Raises `ValueError`."""
+    return decode_json(data, Bundle)
+
+
+# The format of cosign 2: an envelope without a bundle, and annotations.
+
+
+class _Certificate(msgspec.Struct, frozen=True, rename="camel"):
+    """A certificate in DER."""
+
+    raw_bytes: bytes
+
+
+class _LogId(msgspec.Struct, frozen=True, rename="camel"):
+    key_id: bytes
+
+
+class _InclusionPromise(msgspec.Struct, frozen=True, rename="camel"):
+    signed_entry_timestamp: bytes
+
+
+class _LogEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of Rekor; numbers are text in protobuf's JSON."""
+
+    log_index: int
+    log_id: _LogId
+    canonicalized_body: bytes
+    integrated_time: int = 0
+    #: None in logs of Rekor 2.
+    inclusion_promise: _InclusionPromise | None = None
+
+
+class _LoggedMaterial(msgspec.Struct, frozen=True, rename="camel"):
+    certificate: _Certificate | None = None
+    tlog_entries: tuple[_LogEntry, ...] = ()
+
+
+class _LoggedBundle(msgspec.Struct, frozen=True, rename="camel"):
+    dsse_envelope: msgspec.Raw
+    verification_material: _LoggedMaterial = _LoggedMaterial()
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedEnvelope:
+    """An envelope in the format of cosign 2."""
+
+    #: JSON, with the logged bytes if there is a log entry.
+    envelope: bytes
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def convert_for_cosign2(data: bytes) -> AnnotatedEnvelope | None:
+    """Convert a bundle; None if the format of cosign 2 cannot express it.
+
+    Its log entry then has no promise of inclusion, or one for other bytes. Raises `ValueError` for
+    an invalid bundle.
+    """
+    held = decode_json(data, _LoggedBundle, has_numbers_as_text=True)
+    envelope = bytes(held.dsse_envelope)
+    material = held.verification_material
+    if material.certificate is None:
+        return AnnotatedEnvelope(envelope)
+    for entry in material.tlog_entries[:1]:
+        if entry.inclusion_promise is not None and _is_entry_of(entry, envelope):
+            certificate = ssl.DER_cert_to_PEM_cert(material.certificate.raw_bytes)
+            return AnnotatedEnvelope(
+                envelope,
+                {
+                    "dev.sigstore.cosign/certificate": certificate,
+                    "dev.sigstore.cosign/bundle": _encode_promise(entry, entry.inclusion_promise),
+                },
+            )
+    return None
+
+
+def _encode_promise(entry: _LogEntry, promise: _InclusionPromise) -> str:
+    """Return a `RekorBundle` of cosign's `pkg/cosign/bundle/rekor.go`."""
+    payload = {
+        "body": base64.b64encode(entry.canonicalized_body).decode(),
+        "integratedTime": entry.integrated_time,
+        "logIndex": entry.log_index,
+        "logID": entry.log_id.key_id.hex(),
+    }
+    signed = base64.b64encode(promise.signed_entry_timestamp).decode()
+    return json.dumps({"SignedEntryTimestamp": signed, "Payload": payload})
+
+
+class _Hash(msgspec.Struct, frozen=True):
+    value: str
+    algorithm: str = ""
+
+
+class _LoggedEnvelope(msgspec.Struct, frozen=True, rename="camel"):
+    envelope_hash: _Hash
+
+
+class _LogBody(msgspec.Struct, frozen=True):
+    spec: _LoggedEnvelope
+
+
+def _is_entry_of(entry: _LogEntry, envelope: bytes) -> bool:
+    """Return True if an entry logs exactly these bytes, as cosign 2 requires."""
+    try:
+        logged = decode_json(entry.canonicalized_body, _LogBody).spec.envelope_hash
+    except ValueError:
+        return False
+    return logged == _Hash(hashlib.sha256(envelope).hexdigest(), "sha256")
