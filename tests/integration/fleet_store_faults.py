@@ -75,9 +75,9 @@ def store_read_only(bed: Bed, seed: random.Random, folder: Path) -> Ending:
 
 def store_writer_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     """A worker gets SIGKILL when half of an entry is written, in the cache or in the store."""
-    where = seed.choice(["store.shared", "store.cache"])
+    where = seed.choice(["images.store.shared", "images.store.cache"])
     # What a store on a disk of this machine has is not in the cache as well.
-    is_cache = where == "store.cache"
+    is_cache = where == "images.store.cache"
     store = "" if is_cache else folder / "store"
     mark = folder / "killed"
     bed.on_workers(die_in_write, f"buildmatrix.{where}", seed.randint(1, 25), str(mark))

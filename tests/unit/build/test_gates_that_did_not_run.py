@@ -37,7 +37,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.sources.state.folder import State
 from buildmatrix.sources.state.journal import BuildRecord
 
-KEY = Path(__file__).parents[1] / "attestation/vectors/openssl.pem"
+KEY = Path(__file__).parents[1] / "signing/vectors/openssl.pem"
 SMOKE = """
 [[smoke]]
 name = "opencv"

@@ -26,7 +26,7 @@ from buildmatrix.signing.keys import read_private
 from buildmatrix.sources.state.folder import State
 from buildmatrix.sources.state.journal import BuildRecord
 
-KEY = read_private(Path(__file__).parents[1] / "attestation/vectors/openssl.pem", None)
+KEY = read_private(Path(__file__).parents[1] / "signing/vectors/openssl.pem", None)
 NAME = "registry.example.com/demo"
 TARGETS = [replace(target(backend), tags=(f"1-{backend}",)) for backend in ("cpu", "cuda")]
 

@@ -14,7 +14,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands import verify
 from buildmatrix.commands.verify import AdmissionDemands
 
-KEY = Path(__file__).parents[1] / "attestation/vectors/cosign.pub"
+KEY = Path(__file__).parents[1] / "signing/vectors/cosign.pub"
 
 
 class Clock(datetime):

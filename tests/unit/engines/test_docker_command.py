@@ -170,7 +170,7 @@ def test_an_image_that_its_builder_lost_while_it_was_pushed_is_said_to_be_anothe
     pushed = engine.push([job], Surroundings(), Silent())
     assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
     assert isinstance(pushed.error, UndecidedError)
-    assert "made another one, sha256:another, which nobody scanned" in pushed.error.message
+    assert "made another one, sha256:another, which was not scanned" in pushed.error.message
 
 
 PUSHED = "sha256:" + "5" * 64

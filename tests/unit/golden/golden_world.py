@@ -13,7 +13,7 @@ import clusters
 from elf_images import Image, Part, fat_binary, fat_entry
 from golden_archives import install, oci_layout, saved_image, wheel
 
-KEYS = Path(__file__).parents[1] / "attestation/vectors"
+KEYS = Path(__file__).parents[1] / "signing/vectors"
 SITE = "opt/venv/lib/python3.11/site-packages"
 LINUX = "cp311-cp311-manylinux_2_28_x86_64"
 SONAME, RUNPATH = 14, 29

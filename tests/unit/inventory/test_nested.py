@@ -302,7 +302,7 @@ def test_no_stream_hides_a_library_by_how_it_begins(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found, or it is said that nobody looked."""
-    for module in ("nested", "collect"):
+    for module in ("file_facts", "collect"):
         monkeypatch.setattr(f"buildmatrix.facts.inventory.{module}.LARGE_CONTAINER", 400)
     inventory = scan(tmp_path, {"weights.json": LATE[name](LIBRARY + noise_of(2_000))})
     (container,) = inventory.containers
@@ -398,7 +398,7 @@ def test_a_wheel_says_the_same_of_its_containers_as_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of those that are too large to be held in memory."""
-    for module in ("inflating", "containers"):
+    for module in ("zip_archive", "containers"):
         monkeypatch.setattr(f"buildmatrix.facts.trees.{module}.LARGEST_HELD", 4096)
     packages = {name: made(FILES) for name, (_, made) in CONTAINERS.items()}
     files = {f"x/{name}": data for name, data in packages.items()}

@@ -13,14 +13,14 @@ from buildmatrix.judge.registry import RULES, rule_of
 SOURCE = Path(buildmatrix.__file__).parent
 CODE = re.compile(r"BM\d{3}")
 #: An example in the description of a key of the specification.
-EXAMPLE = ("spec", "BM401")
+EXAMPLE = ("matrix", "BM401")
 
 
 def test_no_module_beside_the_rules_holds_the_code_of_one() -> None:
     held = [
         (path.relative_to(SOURCE).as_posix(), node.value)
         for path in SOURCE.rglob("*.py")
-        if path.relative_to(SOURCE).parts[0] != "rules"
+        if path.relative_to(SOURCE).parts[0] != "judge"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         if CODE.search(node.value)

@@ -21,7 +21,7 @@ from buildmatrix.sources.model import Facts, Installed, ReadingOptions
 
 PACKAGE = Path(buildmatrix.__file__).parent
 #: What may not know which kinds there are.
-COMMANDS = ("cli", "api", "commands", "rules/judging.py")
+COMMANDS = ("cli", "api", "commands", "fleet", "explore", "preflight", "judge/judging.py")
 
 STRICT = ("--fail-on", "note")
 

@@ -178,7 +178,7 @@ class WheelTree(Closing, Tree):
 
         The head is decompressed first. For bytes after it, the whole member is decompressed and its
         CRC checked before any is returned. The CRC of a member larger than
-        `inflating.LARGEST_HELD` is checked at its end.
+        `zip_archive.LARGEST_HELD` is checked at its end.
         """
         entry, compressed = self._open(path)
         with Inflated(Sequential(compressed, entry), entry.size) as source:

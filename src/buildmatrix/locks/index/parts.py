@@ -87,7 +87,7 @@ class Parts(Protocol):
 
 
 class Within:
-    """A part of a wheel, of which at most `most` bytes are read: a `facts.trees.zip_archive.Bytes`."""
+    """A part of a wheel, of which at most `most` bytes are read, as `zip_archive.Bytes`."""
 
     def __init__(self, source: Parts, start: int, size: int, most: int) -> None:
         self._source = source
