@@ -90,7 +90,7 @@ class BuildOutcome:
     id: str
     #: Digest of the image, as reported by the builder (`sha256:...`).
     digest: str
-    #: `facts.inventory.json` of the scanner.
+    #: `inventory.json` of the scanner.
     inventory: Path
     seconds: float
     #: Digest of the image's configuration, which does not change when it is loaded or pushed.

@@ -46,7 +46,7 @@ class Repositories:
     """Repositories of some sources."""
 
     repositories: tuple[Repository, ...]
-    #: See `listing.SubjectList`.
+    #: See `SubjectList`.
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

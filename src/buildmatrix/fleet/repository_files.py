@@ -61,7 +61,7 @@ class AuditPlan:
     """Tasks of an audit."""
 
     tasks: tuple[AuditTask, ...]
-    #: See `listing.SubjectList`.
+    #: See `SubjectList`.
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -119,7 +119,7 @@ def _resolve_commit(root: Path, ref: str) -> str:
 
 
 def list_entries(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[str, TreeEntry]:
-    """Map paths to entries, for all files of a commit; `git_dir` as for `git.environment`."""
+    """Map paths to entries, for all files of a commit; `git_dir` as for `git_environment`."""
     done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit, git_dir=git_dir)
     if done.returncode != 0 or len(done.stdout) > _LIST:
         why = child.git_complaint(done) or "it says nothing"

@@ -28,7 +28,7 @@ _COMPARED = 8
 
 
 class Sieve:
-    """Finds `needles`, which are at most `regions.AFTER` bytes long and not empty.
+    """Finds `needles`, which are at most `AFTER` bytes long and not empty.
 
     `anchors` are bytes that many needles have and most data has rarely, the best one first; what
     has none of them gets a pass of its own.
@@ -371,7 +371,7 @@ def _exact(data: bytes, begin: int, end: int) -> bool:
 # means for a vendor stands in the catalogue.
 
 
-#: Name of a mark and its bytes, at most `regions.AFTER` of them.
+#: Name of a mark and its bytes, at most `AFTER` of them.
 MARKS: Mapping[str, bytes] = MappingProxyType(
     {
         "cudart-error-string": b"CUDA driver version is insufficient for CUDA runtime version",
