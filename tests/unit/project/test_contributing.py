@@ -145,3 +145,12 @@ def test_every_block_with_a_file_is_in_a_section_that_is_followed() -> None:
         if block["path"] or block["language"] in ("console", "diff")
     }
     assert places == set(FOLLOWED)
+
+
+def test_each_file_on_the_way_of_a_command_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text.partition("## Follow one command\n")[2].partition("\n## ")[0]
+    files = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", section)
+    assert len(files) > 20
+    missing = [file for file in files if not (ROOT / "src/buildmatrix" / file).is_file()]
+    assert missing == []
