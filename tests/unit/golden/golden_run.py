@@ -33,7 +33,8 @@ _RULES = (
     (re.compile(r'(?<="cached": )\d+'), "FILES"),
     (re.compile(r'(?<= time=")\d+\.\d+'), "SECONDS"),
     (re.compile(r'(?<= timestamp=")[^"]+'), "TIME"),
-    # Pages of rules have tests of their own.
+    # Pages of rules have tests of their own, as has the list of them in SARIF.
+    (re.compile(r'^( *)"rules": \[\n.*?^\1\]', re.DOTALL | re.MULTILINE), r'\1"rules": RULES'),
     (re.compile(r'(?<=": ")# BM\d{3}: (?:[^"\\]|\\.)*'), "PAGE"),
     # It follows from the contents, and these have the index's port.
     (re.compile(r"(?<=urn:uuid:)[0-9a-f-]{36}"), "SERIAL"),

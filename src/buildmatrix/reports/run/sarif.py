@@ -88,7 +88,6 @@ def render(
         exit_code: that of the command that made the report, where it is known.
     """
     codes = list(BY_CODE)
-    used = {finding.rule for finding in report.findings}
     writer = _Results(report, codes, root, top, text_of)
     results, notices = _within_limits(report.findings)
     log: Json = {
@@ -101,7 +100,7 @@ def render(
                         "name": TOOL,
                         "version": printable(report.tool.version),
                         "informationUri": _PAGES.partition("/blob/")[0],
-                        "rules": [_rule(rule, in_full=rule.code in used) for rule in RULES],
+                        "rules": [_rule(rule) for rule in RULES],
                     }
                 },
                 "automationDetails": {"id": _category(report)},
@@ -156,22 +155,20 @@ def _within_limits(findings: Sequence[Finding]) -> tuple[Sequence[Finding], list
     return findings, notices
 
 
-def _rule(rule: Rule, *, in_full: bool) -> Json:
-    """A reportingDescriptor (3.49); in full for a rule with results: its page has 2 kB."""
-    form: dict[str, Json] = {
+def _rule(rule: Rule) -> Json:
+    """Return the reportingDescriptor (3.49) of a rule, with the help that GitHub asks of each."""
+    page = rule_page(rule.code)
+    return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
+        # Below its heading and the line about its severity.
+        "fullDescription": {"text": " ".join(page.split("\n\n")[2].split())},
+        "help": {"text": page, "markdown": page},
         "helpUri": f"{_PAGES}/{rule.code}.md",
         "defaultConfiguration": {"level": rule.severity},
+        "properties": _rule_properties(rule),
     }
-    if in_full:
-        page = rule_page(rule.code)
-        # Below its heading and the line about its severity.
-        form["fullDescription"] = {"text": " ".join(page.split("\n\n")[2].split())}
-        form["help"] = {"text": page, "markdown": page}
-        form["properties"] = _rule_properties(rule)
-    return form
 
 
 def _rule_properties(rule: Rule) -> Json:
