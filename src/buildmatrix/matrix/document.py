@@ -40,6 +40,8 @@ class Kind:
     may_be_empty: bool = False
     #: The grammar in words, where the example alone does not tell it.
     rule: str = ""
+    #: The value that a string of it stands for.
+    convert: Callable[[str], object] = str
 
     def complaint(self, text: str) -> str | None:
         """Why `text` is not of this kind, as a clause; None if it is."""

@@ -440,11 +440,23 @@ FILE_GLOB = Kind("a pattern for paths", "*/libbitsandbytes_cuda*.so", limit=MAX_
 SONAME_GLOB = Kind("a pattern for library names", "libcuda.so.1")
 ARGUMENT = Kind("a word of a command", "python", limit=MAX_TEXT, may_be_empty=True)
 VALUE = Kind("a value", "1", limit=MAX_TEXT, may_be_empty=True)
-COMMAND = Kind("a command", "python -m inferno", limit=MAX_TEXT, further=_command)
+COMMAND = Kind(
+    "a command",
+    "python -m inferno",
+    limit=MAX_TEXT,
+    further=_command,
+    convert=lambda text: tuple(shlex.split(text)),
+)
 LATEST = Kind("an axis to keep the latest of", "runtime", choices=("runtime",))
 INHERIT = Kind("a way to inherit", "append", choices=("append", "replace"))
-SIZE = Kind("a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20)
+SIZE = Kind(
+    "a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20, convert=size
+)
 #: Not zero: nothing ends within no time.
 DURATION = Kind(
-    "a duration", "180s", r"(?=[0-9.]*[1-9])[0-9]{1,6}(?:\.[0-9]{1,3})?(?:ms|s|m|h)", 12
+    "a duration",
+    "180s",
+    r"(?=[0-9.]*[1-9])[0-9]{1,6}(?:\.[0-9]{1,3})?(?:ms|s|m|h)",
+    12,
+    convert=seconds,
 )

@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from buildmatrix.matrix import kinds
 from buildmatrix.matrix.checks import check_backend_name, copied, data_files
 from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
 from buildmatrix.matrix.keys import NodeClassTable, SpecFile
 from buildmatrix.matrix.matrix import Matrix, choose, expand, version_order
 from buildmatrix.matrix.model import DEFAULT_OUTPUT, DEFAULT_TOOLS, STATE, NodeClass, Spec
 from buildmatrix.matrix.policy import checked_policy, checked_waiver
-from buildmatrix.matrix.settings import short_commit, sound, value, values
+from buildmatrix.matrix.settings import build, short_commit, sound, value
 from buildmatrix.matrix.shapes import SpecNode
 from buildmatrix.matrix.tables import row
 from buildmatrix.matrix.targets import TargetContext, build_targets
@@ -159,29 +158,7 @@ def _node_class(
     if table.backend.sound:
         check_backend_name(table.backend.value, table.backend.at, file, problems)
     choose(table.runs, matrix.ids, matrix.gone, problems)
-    return NodeClass(
-        name=name,
-        backend=table.backend.value,
-        driver=value(table.driver),
-        archs=values(table.archs),
-        labels={key: text.value for key, text in table.labels.items()},
-        runs=values(table.runs),
-        position=table.at,
-        products=values(table.products),
-        memory=kinds.size(value(table.memory)),
-        count=table.count or 0,
-        interconnect=value(table.interconnect),
-        partition=value(table.partition),
-        kernel=value(table.kernel),
-        container_runtime=value(table.container_runtime),
-        cpu=value(table.cpu),
-        resources=values(table.resources),
-        tolerations=values(table.tolerations),
-        cdi=values(table.cdi),
-        image=value(table.image) or None,
-        known_good=value(table.known_good) or None,
-        fall_back=value(table.fall_back) or None,
-    )
+    return build(NodeClass, table, name=name, driver=value(table.driver))
 
 
 def _check_products(

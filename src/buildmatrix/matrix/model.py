@@ -270,54 +270,54 @@ class Exclusion:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One point of the matrix, with every value that its build needs, fully expanded."""
 
     id: str
-    project: str
+    project: str = ""
     backend: str
     #: Runtime key as written in the specification, `12.8`; `any` where the backend has none.
     runtime: str
     #: The runtime's derived values (`full`, `torch`, ...), all strings.
-    runtime_values: Mapping[str, str]
+    runtime_values: Mapping[str, str] = field(default_factory=dict)
     python: str
-    variant: str
+    variant: str = ""
     #: One platform, `linux/amd64`: several in a specification are an axis of the matrix.
     platform: str
     base: Base
     #: Requirement files in the order of reading.
-    requirements: tuple[str, ...]
+    requirements: tuple[str, ...] = ()
     #: Extras of `pyproject` that are installed too.
-    extras: tuple[str, ...]
+    extras: tuple[str, ...] = ()
     #: `pyproject.toml` whose dependencies (and `extras`) are inputs, if any.
-    pyproject: str | None
+    pyproject: str | None = None
     #: Distribution → its twin for this backend, swapped before resolving.
-    replace: Mapping[str, str]
+    replace: Mapping[str, str] = field(default_factory=dict)
     #: Distributions taken out of the resolution: the base image has them, or they are not needed.
-    drop: tuple[str, ...]
+    drop: tuple[str, ...] = ()
     #: Distributions that are built from source.
-    no_binary: tuple[str, ...]
+    no_binary: tuple[str, ...] = ()
     #: Package family → URL of its explicit index; `torch` covers the torch family.
-    index: Mapping[str, str]
+    index: Mapping[str, str] = field(default_factory=dict)
     #: uv's name of the torch build (`cu128`, `rocm6.4`, `xpu`, `cpu`), or None for no routing.
-    torch: str | None
-    archs: tuple[str, ...]
-    system_packages: tuple[str, ...]
-    env: Mapping[str, str]
-    labels: Mapping[str, str]
+    torch: str | None = None
+    archs: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     #: Template name (`cuda.Dockerfile.j2`) or a path of the user's own.
-    template: str
+    template: str = ""
     #: What is copied into the image: source folder → destination, in order.
-    copy: tuple[tuple[str, str], ...]
-    command: tuple[str, ...]
-    user: User
+    copy: tuple[tuple[str, str], ...] = ()
+    command: tuple[str, ...] = ()
+    user: User = field(default_factory=User)
     #: Image reference without tag, `ghcr.io/acme/inferno`.
-    image: str
-    tags: tuple[str, ...]
+    image: str = ""
+    tags: tuple[str, ...] = ()
     #: The PEP 751 lock that is installed, which `buildmatrix lock` writes.
     lock: str
-    smoke: tuple[Smoke, ...]
+    smoke: tuple[Smoke, ...] = ()
     #: The project's own lock from which `lock` is taken; empty where `lock` is resolved.
     committed_lock: str = ""
     #: Dependency groups of `committed_lock`; `only_groups` leave out what is in no group.
@@ -355,21 +355,21 @@ class Target:
         return f"{self.lock_file}[{','.join(parts)}]" if is_selected else self.lock_file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """A whole specification file."""
 
     path: Path
-    project: str
-    version: str
-    source: str | None
+    project: str = ""
+    version: str = ""
+    source: str | None = None
     targets: tuple[Target, ...]
-    excluded: tuple[Exclusion, ...]
+    excluded: tuple[Exclusion, ...] = ()
     #: Subset name → identifiers, in matrix order.
-    subsets: Mapping[str, tuple[str, ...]]
-    node_classes: tuple[NodeClass, ...]
-    policy: Policy
-    waivers: tuple[Waiver, ...]
+    subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    node_classes: tuple[NodeClass, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    waivers: tuple[Waiver, ...] = ()
     #: Folder for generated files, relative to the specification.
     output: str = DEFAULT_OUTPUT
     #: Images that helper stages use: `uv` and `scanner`.
@@ -417,49 +417,16 @@ def bare_target(
     """A target that asks for nothing but its backend."""
     return Target(
         id=id,
-        project="",
         backend=backend,
         runtime=runtime,
-        runtime_values={},
         python=python,
-        variant="",
         platform=platform,
         base=Base(base, base),
-        requirements=(),
-        extras=(),
-        pyproject=None,
-        replace={},
-        drop=(),
-        no_binary=(),
-        index={},
-        torch=None,
-        archs=(),
-        system_packages=(),
-        env={},
-        labels={},
-        template="",
-        copy=(),
-        command=(),
-        user=User(),
-        image="",
-        tags=(),
         lock=lock,
-        smoke=(),
         node_classes=node_classes,
     )
 
 
 def bare_spec(*targets: Target) -> Spec:
     """A specification that allows nothing and accepts nothing."""
-    return Spec(
-        path=Path("buildmatrix.toml"),
-        project="",
-        version="",
-        source=None,
-        targets=targets,
-        excluded=(),
-        subsets={},
-        node_classes=(),
-        policy=Policy(),
-        waivers=(),
-    )
+    return Spec(path=Path("buildmatrix.toml"), targets=targets)

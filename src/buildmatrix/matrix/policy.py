@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal, cast
 
-from buildmatrix.matrix import kinds
 from buildmatrix.matrix.checks import check_backend_name
 from buildmatrix.matrix.document import Problems, quoted, read
 from buildmatrix.matrix.keys import (
@@ -22,15 +22,13 @@ from buildmatrix.matrix.model import (
     AcceptedAdvisory,
     Listed,
     Lists,
-    PinnedBases,
     Policy,
     PolicySeverity,
     RuleSeverity,
-    Severity,
     VulnerabilityPolicy,
     Waiver,
 )
-from buildmatrix.matrix.settings import sound, value, values
+from buildmatrix.matrix.settings import build, sound
 from buildmatrix.matrix.shapes import SourceText, SpecNode, many
 from buildmatrix.matrix.tables import Table, group, row
 
@@ -64,29 +62,10 @@ def checked_waiver(
     """A waiver; a pattern that matches none of `ids` is a problem. `gone` are excluded ones."""
     if ids is not None:
         choose(waive.select, ids, gone, problems)
-    return Waiver(
-        rule=waive.rule.value,
-        select=tuple(text.value for text in sound(waive.select)),
-        distribution=waive.distribution.value if waive.distribution else None,
-        path=waive.path.value if waive.path else None,
-        reason=waive.reason.value,
-        owner=waive.owner.value,
-        expires=waive.expires,
-        position=waive.at,
-    )
+    return build(Waiver, waive)
 
 
 # `[policy]` → `Policy`: what its keys mean together, and what contradicts itself
-
-
-_SEVERITIES: Mapping[str, Severity] = {
-    "": "error",
-    "error": "error",
-    "warning": "warning",
-    "note": "note",
-}
-_PINNED: Mapping[str, PinnedBases] = {"digest": "digest", "tag": "tag", "none": "none"}
-_POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 
 
 def checked_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
@@ -115,37 +94,26 @@ def checked_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Po
     for entry in severities:
         if entry.backend != "*":
             check_backend_name(entry.backend, entry.position, file, problems)
-    return Policy(
-        allow_unresolved={name: values(texts) for name, texts in table.allow_unresolved.items()},
-        forbid_env={name: values(texts) for name, texts in table.forbid_env.items()},
-        max_size=_sizes(table.max_size),
-        max_download=_sizes(table.max_download),
-        max_foreign=_sizes(table.max_foreign),
-        max_layers=table.max_layers,
-        bloat_threshold=(
-            kinds.size(table.bloat_threshold.value)
-            if table.bloat_threshold
-            else Policy().bloat_threshold
-        ),
+    return build(
+        Policy,
+        table,
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
         severities=severities,
-        gates={name: values(texts) for name, texts in table.gates.items()},
-        allow=Lists(
-            distributions=_listed(table.allow_distributions),
-            libraries=_listed(table.allow_libraries),
-            licenses=_listed(table.allow_licenses),
-        ),
-        forbid=Lists(
-            distributions=_listed(table.forbid_distributions),
-            libraries=_listed(table.forbid_libraries),
-            licenses=_listed(table.forbid_licenses),
-        ),
-        pinned_bases=_PINNED.get(value(table.pinned_bases)),
+        allow=_lists(table, "allow"),
+        forbid=_lists(table, "forbid"),
     )
 
 
-def _sizes(budget: Mapping[str, SourceText]) -> dict[str, int]:
-    return {name: kinds.size(text.value) for name, text in budget.items() if text.sound}
+def _lists(table: PolicyTable, way: Literal["allow", "forbid"]) -> Lists:
+    return Lists(
+        **{
+            item.name: {
+                name: tuple(Listed(text.value, text.at) for text in sound(texts))
+                for name, texts in getattr(table, f"{way}_{item.name}").items()
+            }
+            for item in fields(Lists)
+        }
+    )
 
 
 def _check_budget(
@@ -188,13 +156,6 @@ def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], .
     )
 
 
-def _listed(listing: TextsByBackend) -> dict[str, tuple[Listed, ...]]:
-    return {
-        name: tuple(Listed(text.value, text.at) for text in sound(texts))
-        for name, texts in listing.items()
-    }
-
-
 def _check_lists(table: PolicyTable, problems: Problems) -> None:
     """What is forbidden for a backend, or for all, cannot be allowed for it as well."""
     for allowed, forbidden in _pairs(table):
@@ -216,7 +177,8 @@ def _severities(table: PolicyTable) -> Iterator[RuleSeverity]:
         texts = {"*": said} if isinstance(said, SourceText) else said
         for backend, text in texts.items():
             if text.sound:
-                yield RuleSeverity(rule, backend, _POLICY_SEVERITIES[text.value], text.at)
+                severity = cast(PolicySeverity, text.value)  # `kinds` lets nothing else through
+                yield RuleSeverity(rule, backend, severity, text.at)
 
 
 def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:
@@ -224,12 +186,8 @@ def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> Vulnera
     if table.url is not None and not is_osv:
         hint = 'write `service = "osv"` too'
         problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
-    return VulnerabilityPolicy(
-        service="osv" if is_osv else "pypi",
-        url=table.url.value if table.url else None,
-        severity=_SEVERITIES[table.severity.value if table.severity else ""],
-        ignore=tuple(
-            AcceptedAdvisory(entry.id.value, entry.reason.value, entry.expires, entry.at)
-            for entry in table.ignore
-        ),
+    return build(
+        VulnerabilityPolicy,
+        table,
+        ignore=tuple(build(AcceptedAdvisory, entry) for entry in table.ignore),
     )

@@ -8,13 +8,16 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from buildmatrix.base import child
 from buildmatrix.matrix.document import Problems, did_you_mean, quoted
 from buildmatrix.matrix.keys import SpecFile
 from buildmatrix.matrix.keys_settings import OverrideTable, TargetSettings
 from buildmatrix.matrix.shapes import SourceText
-from buildmatrix.matrix.tables import Key, keys_of
+from buildmatrix.matrix.tables import Key, Table, keys_of
+
+ModelT = TypeVar("ModelT")
 
 # Settings come in layers: defaults < backend < variant < overrides. This puts them together
 
@@ -88,14 +91,48 @@ def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
     return tuple(text for text in texts or () if text.sound)
 
 
-def values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
-    """The strings of texts, without the stand-ins of wrong ones."""
-    return tuple(text.value for text in sound(texts))
-
-
 def value(text: SourceText | None) -> str:
     """The string of a text; empty where there is none, or a wrong one."""
     return text.value if text is not None and text.sound else ""
+
+
+def _converted(text: SourceText) -> object:
+    return text.kind.convert(text.value)
+
+
+def plain(said: object, convert: Callable[[SourceText], object] = _converted) -> Any:
+    """A value of a table without positions and without the stand-ins of wrong texts."""
+    match said:
+        case SourceText():
+            return convert(said) if said.sound else None
+        case tuple():
+            items = (plain(item, convert) for item in said)
+            return tuple(item for item in items if item is not None)
+        case dict():
+            entries = ((name, plain(item, convert)) for name, item in said.items())
+            return {name: item for name, item in entries if item is not None}
+    return said
+
+
+def build(
+    model: type[ModelT],
+    table: Table,
+    convert: Callable[[object], object] = plain,
+    **others: object,
+) -> ModelT:
+    """A `model` (a dataclass) with the values of the keys that its fields are named after.
+
+    `position` is that of the table. `others` are fields that mean something else. What the table
+    does not say is the model's default.
+    """
+    known = dict(others)
+    for item in dataclasses.fields(model):  # type: ignore[arg-type]  # each is a dataclass
+        if item.name not in known:
+            said: object = getattr(table, item.name, None)
+            said = table.at if item.name == "position" else convert(said)
+            if said is not None or item.default is item.default_factory is dataclasses.MISSING:
+                known[item.name] = said
+    return model(**known)
 
 
 # Placeholders: `{project}`, `{id}`, `{runtime.full}` and the like, filled in per target.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.checks import check_clashes, check_exists, check_values, tidy
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
-from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, Command, TargetSettings
+from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, TargetSettings
 from buildmatrix.matrix.matrix import Matrix, Point, check_when, choose, holds, runtimes_of
 from buildmatrix.matrix.model import (
     LOCK_HEADER,
@@ -21,7 +20,6 @@ from buildmatrix.matrix.model import (
     CheckWaiver,
     NodeClass,
     Smoke,
-    SmokeLevel,
     Target,
     User,
     is_pylock,
@@ -29,8 +27,10 @@ from buildmatrix.matrix.model import (
 from buildmatrix.matrix.settings import (
     Filler,
     all_settings,
+    build,
     check_override,
     override,
+    plain,
     sound,
     specialize,
 )
@@ -139,14 +139,9 @@ def _target(
     def filled(text: SourceText | None, default: str, kind: Kind = kinds.TEXT) -> str:
         return filler.fill(text or SourceText(default, backend.at, kind))
 
-    def optional(text: SourceText | None) -> str | None:
-        return filler.fill(text) if text else None
-
-    def texts(sources: tuple[SourceText, ...] | None) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filler.fill(text) for text in sound(sources)))
-
-    def entries(table: Mapping[str, SourceText] | None) -> dict[str, str]:
-        return {key: filler.fill(text) for key, text in (table or {}).items() if text.sound}
+    def convert(said: object) -> object:
+        filled = plain(said, filler.fill)
+        return tuple(dict.fromkeys(filled)) if isinstance(filled, tuple) else filled
 
     def existing(text: SourceText) -> str:
         path = tidy(filler.fill(text))
@@ -174,30 +169,19 @@ def _target(
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
     templates = file.tags.templates or (SourceText("{version}-{id}", file.tags.at, kinds.TAG),)
-    return Target(
+    return build(
+        Target,
+        settings,
+        convert,
+        **asdict(point),
         id=point.id,
         project=file.project.name.value,
-        backend=point.backend,
-        runtime=point.runtime,
         runtime_values={
             key: text.value for key, text in runtimes_of(backend)[point.runtime].items()
         },
-        python=point.python,
-        variant=point.variant,
-        platform=point.platform,
         base=_base(point, backend, settings, filler, problems),
         requirements=requirements,
-        extras=texts(settings.extras),
         pyproject=pyproject,
-        replace=entries(settings.replace),
-        drop=texts(settings.drop),
-        no_binary=texts(settings.no_binary),
-        index=entries(settings.index),
-        torch=optional(settings.torch),
-        archs=texts(settings.archs),
-        system_packages=texts(settings.system_packages),
-        env=entries(settings.env),
-        labels=entries(settings.labels),
         template=template,
         copy=tuple(
             dict.fromkeys(
@@ -206,18 +190,14 @@ def _target(
                 if source.sound and destination.sound
             )
         ),
-        command=_words(settings.command),
-        user=_user(settings),
+        command=plain(settings.command) or (),
+        user=build(User, settings.user) if settings.user else User(),
         image=filled(file.project.image, "{project}", kinds.REPOSITORY),
-        tags=texts((*templates, *aliases)),
+        tags=convert((*templates, *aliases)),
         lock=f"{TAKEN_LOCKS}/pylock.{point.id}.toml" if has_own_lock else lock,
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
         committed_lock=lock if has_own_lock else "",
-        groups=texts(settings.groups),
-        only_groups=texts(settings.only_groups),
-        install_project=bool(settings.install_project),
-        check_waivers=tuple(map(_check_waiver, waivers)),
-        runner=optional(settings.runner),
+        check_waivers=tuple(build(CheckWaiver, waive) for waive in waivers),
         node_classes=tuple(
             node for node in context.node_classes if node.runs_target(point.id, point.backend)
         ),
@@ -234,11 +214,7 @@ def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
     }
     return {
         "id": point.id,
-        "backend": point.backend,
-        "runtime": point.runtime,
-        "python": point.python,
-        "variant": point.variant,
-        "platform": point.platform,
+        **asdict(point),
         **{name: text.value if text.sound else None for name, text in texts.items()},
     }
 
@@ -285,37 +261,8 @@ def _base(
     return Base("", "")
 
 
-def _user(settings: TargetSettings) -> User:
-    table = settings.user
-    if table is None:
-        return User()
-    name = table.name.value if table.name and table.name.sound else User().name
-    groups = tuple(group.value for group in sound(table.groups))
-    return User(name, table.uid or User().uid, groups)
-
-
-def _check_waiver(waive: CheckWaiverTable) -> CheckWaiver:
-    return CheckWaiver(
-        rung=waive.rung.value,
-        check=waive.check.value,
-        reason=waive.reason.value,
-        owner=waive.owner.value,
-        expires=waive.expires,
-        position=waive.at,
-    )
-
-
 def _smoke(smoke: SmokeTable) -> Smoke:
-    level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
-    timeout = kinds.seconds(smoke.timeout.value) if smoke.timeout else 120.0
-    return Smoke(smoke.name.value, level, _words(smoke.command), timeout, smoke.at)
-
-
-def _words(command: Command | None) -> tuple[str, ...]:
-    """The words of a command, however it is written."""
-    if isinstance(command, SourceText):
-        return tuple(shlex.split(command.value))
-    return tuple(word.value for word in command or ())
+    return build(Smoke, smoke, timeout_s=plain(smoke.timeout) or 120.0)
 
 
 def _check_inputs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,15 +10,27 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
 
 from buildmatrix.cli.reference import schema_command
-from buildmatrix.matrix.keys import schema
+from buildmatrix.matrix import kinds, model
+from buildmatrix.matrix.keys import (
+    CheckWaiverTable,
+    IgnoreTable,
+    NodeClassTable,
+    PolicyTable,
+    SmokeTable,
+    VulnerabilitiesTable,
+    WaiverTable,
+    schema,
+)
+from buildmatrix.matrix.keys_settings import TargetSettings, UserTable
 from buildmatrix.matrix.load import load_spec
+from buildmatrix.matrix.tables import Table, keys_of
 
 PUBLISHED = Path(__file__).parents[3] / "schemas"
 MINIMAL = """\
@@ -114,3 +127,42 @@ def test_the_examples_are_taken(file: Path) -> None:
 def test_the_mistakes_are_refused(file: Path) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(schema()).validate(tomllib.loads(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("table", "made", "elsewhere"),
+    [
+        (TargetSettings, model.Target, set()),
+        (UserTable, model.User, set()),
+        (NodeClassTable, model.NodeClass, set()),
+        (WaiverTable, model.Waiver, set()),
+        (CheckWaiverTable, model.CheckWaiver, {"select"}),
+        (SmokeTable, model.Smoke, {"select", "timeout"}),
+        (IgnoreTable, model.AcceptedAdvisory, set()),
+        (VulnerabilitiesTable, model.VulnerabilityPolicy, set()),
+        (
+            PolicyTable,
+            model.Policy,
+            {"severity"} | {f"{way}_{kind.name}" for way in ("allow", "forbid")
+                            for kind in dataclasses.fields(model.Lists)},
+        ),
+    ],
+)  # fmt: skip
+def test_every_key_reaches_the_model_by_its_name(
+    table: type[Table], made: type, elsewhere: set[str]
+) -> None:
+    keys = {key.field for key in keys_of(table)}
+    assert keys - {field.name for field in dataclasses.fields(made)} == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (kinds.LEVEL, model.SmokeLevel),
+        (kinds.SEVERITY, model.Severity),
+        (kinds.POLICY_SEVERITY, model.PolicySeverity),
+        (kinds.PINNED, model.PinnedBases),
+    ],
+)
+def test_the_choices_of_a_key_are_those_of_its_type(kind: kinds.Kind, values: object) -> None:
+    assert kind.choices == get_args(values)
