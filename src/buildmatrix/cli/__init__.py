@@ -39,7 +39,7 @@ from buildmatrix.cli.options import (
     with_global_options,
 )
 
-#: Command → one line for `--help`.
+#: Command → one line for `--help` and for completion.
 COMMANDS = {
     "init": "Write a first buildmatrix.toml from requirements or pyproject.toml.",
     "targets": "Print the matrix.",
@@ -105,6 +105,7 @@ def load_command(name: str) -> click.Command:
     module = importlib.import_module(f"buildmatrix.cli.{_MODULES.get(name, name)}")
     command = getattr(module, f"{name.replace('-', '_')}_command")
     assert isinstance(command, click.Command)
+    command.short_help = COMMANDS[name]
     return command
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from buildmatrix.reports.run.model import Report
 
 
-@click.command("audit", short_help="Show what locked wheels would bring in.")
+@click.command("audit")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completing.sources)
 @selection_options
 @shard_options

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from buildmatrix.signing.attach import Signer
 
 
-@click.command("build", short_help="Run the whole pipeline.")
+@click.command("build")
 @selection_options
 @shard_options
 @option("--push", is_flag=True, help="Publish all tags when every selected target is green.")
@@ -247,7 +247,7 @@ def save_images(file: str, result: Result, engine: Engine, settings: CommandSett
 _CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
 
 
-@click.command("smoke", short_help="Run the smoke commands of targets that were built.")
+@click.command("smoke")
 @click.argument("pattern", metavar="TARGET", shell_complete=completing.targets)
 @engine_option
 @click.pass_obj

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FORMATS = names(DIFF)
 
 
-@click.command("diff", short_help="Show what changed between two images, wheels, locks, reports.")
+@click.command("diff")
 @click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]", shell_complete=completing.sources)
 @option(
     "--targets",

@@ -59,7 +59,7 @@ _report_options = stacked(
 )
 
 
-@click.group("fleet", short_help="Judge many images at once, or the locks of many repositories.")
+@click.group("fleet")
 def fleet_command() -> None:
     """Judge everything that an organization has, each layer once, on one machine or many."""
 

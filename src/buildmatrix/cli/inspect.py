@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 
 
-@click.command("inspect", short_help="Show what one binary, wheel, image or tree holds.")
+@click.command("inspect")
 @click.argument(
     "sources",
     nargs=-1,
@@ -144,7 +144,7 @@ def _drawn(source: Source, options: ReadingOptions) -> Drawing:
 _MANY = 5000
 
 
-@click.command("explore", short_help="Look through an image, a tree, a lock or a wheel.")
+@click.command("explore")
 @click.argument("source", shell_complete=completing.sources)
 @option("--backend", metavar="NAME", help="The backend to judge for; by default what SOURCE says.")
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")

@@ -137,7 +137,7 @@ def _process(
     return partial(examine.make_diagnosis, machine, catalogue, None, process=seen)
 
 
-@click.command("doctor", short_help="Show what this machine can do.")
+@click.command("doctor")
 @option("--builder", metavar="NAME", help="A buildx builder to check instead of the daemon's.")
 @option("--offline", is_flag=True, help="Do not contact package indexes.")
 @option(
@@ -216,7 +216,7 @@ _files = click.argument(
 )
 
 
-@click.group("node-classes", short_help="Write and check the classes of machines.")
+@click.group("node-classes")
 def node_classes_command() -> None:
     """Describe the machines of a cluster, and see whether they are what was written.
 
@@ -290,7 +290,7 @@ for _name, _command in list(node_classes_command.commands.items()):
     node_classes_command.commands[_name] = with_global_options(_command)
 
 
-@click.command("cache-key", short_help="Print the key for what a node class compiles.")
+@click.command("cache-key")
 @option("--node-class", "name", required=True, metavar="NAME", help="A class of the file.")
 @option(
     "--select",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
 
 
-@click.command("init", short_help="Write a first buildmatrix.toml.")
+@click.command("init")
 @click.argument("inputs", nargs=-1, type=click.Path(path_type=Path))
 @option(
     "--backend",
@@ -161,7 +161,7 @@ def github_matrix(_: Spec, targets: tuple[Target, ...]) -> str:
 _FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_matrix, JSON_LINE)}
 
 
-@click.command("targets", short_help="Print the matrix.")
+@click.command("targets")
 @selection_options
 @shard_options
 @format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
@@ -205,7 +205,7 @@ def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
     return EXIT_FINDINGS if any(lines.values()) else EXIT_OK
 
 
-@click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
+@click.command("lock")
 @selection_options
 @shard_options
 @option("--check", is_flag=True, help="Only list locks that are older than their inputs (exit 1).")
@@ -318,7 +318,7 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
             raise UsageError(f"--upgrade={name}: no lock of these targets has it{hint}")
 
 
-@click.command("generate", short_help="Write Dockerfiles and docker-bake.json.")
+@click.command("generate")
 @selection_options
 @option("--check", is_flag=True, help="Write nothing; exit 1 when files are out of date.")
 @option(

@@ -66,9 +66,7 @@ class _Preflight(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(
-    "preflight", cls=_Preflight, short_help="Import, compute and warm up in images that were built."
-)
+@click.command("preflight", cls=_Preflight)
 @click.argument("name", metavar="TARGET|IMAGE", shell_complete=completing.targets)
 @option(
     "--level",

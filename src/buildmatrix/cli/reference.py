@@ -15,7 +15,7 @@ from buildmatrix.cli.console import say
 from buildmatrix.cli.options import CommandSettings, format_option, option
 
 
-@click.command("rules", short_help="List every rule, or print the page of one.")
+@click.command("rules")
 @click.argument("code", required=False, shell_complete=completing.rules)
 @option(
     "--catalogue",
@@ -110,7 +110,7 @@ _SCHEMAS = {
 }
 
 
-@click.command("schema", short_help="Print a JSON schema.")
+@click.command("schema")
 @click.argument("document", type=click.Choice(list(_SCHEMAS)))
 def schema_command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
@@ -130,7 +130,7 @@ def schema_command(document: str) -> None:
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", short_help="Print the script that completes commands in a shell.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion_command(ctx: click.Context, /, shell: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROMOTE_FORMATS = names(PROMOTE)
 
 
-@click.command("promote", short_help="Set the tags of images that were staged.")
+@click.command("promote")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @formats_option(PROMOTE_FORMATS)
 @output_option
@@ -104,7 +104,7 @@ def _certificates(
     return CertificateCheck([Identity(subject, issuer) for subject in subjects], root)
 
 
-@click.command("verify", short_help="Check the proof that an image in a registry has with it.")
+@click.command("verify")
 @click.argument("source")
 @option("--backend", metavar="NAME", required=True, help="What the image has to be for.")
 @option(

@@ -14,7 +14,7 @@ from buildmatrix.cli.output import check_formats, report_options, write_report
 STDIN = Path("-")
 
 
-@click.command("report", short_help="Render a saved report again, or merge several.")
+@click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @report_options
 def report_command(

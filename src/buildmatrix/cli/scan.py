@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from buildmatrix.judge.acceptance import FailOn
 
 
-@click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
+@click.command("scan")
 @click.argument("source", shell_complete=completing.sources)
 @option(
     "--backend", metavar="NAME", help="The backend to judge for; by default what an image says."

@@ -23,7 +23,7 @@ index_options = stacked(
 )
 
 
-@click.command("why", short_help="Show every chain from a requirement to a library.")
+@click.command("why")
 @click.argument("source", shell_complete=completing.sources)
 @click.argument("library", shell_complete=completing.libraries)
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
