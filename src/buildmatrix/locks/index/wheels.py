@@ -164,12 +164,7 @@ class WheelReader:
         known = self._load_tables(identity, paths)
         if len(known) == len(paths):
             return known, 0
-        if self._client is None:
-            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
-        remote = self._opened.take(wheel)
-        before = remote.bytes_read if remote is not None else 0
-        if remote is None:
-            remote = self._client.open(wheel.url, wheel.size)
+        remote, before = self._open(wheel)
         if remote.ranges:
             known |= self._read_and_keep_tables(remote, identity, set(paths) - known.keys())
         self._opened.keep(wheel, remote)
@@ -219,18 +214,22 @@ class WheelReader:
         self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         return facts
 
+    def _open(self, wheel: Wheel) -> tuple[RemoteFile, int]:
+        """Open a wheel on its index, or go on with an open one that has read so many bytes."""
+        if self._client is None:
+            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
+        remote = self._opened.take(wheel)
+        if remote is not None:
+            return remote, remote.bytes_read
+        return self._client.open(wheel.url, wheel.size), 0
+
     def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
         # The whole scan core comes with these; what is kept is given without it.
         from buildmatrix.facts.trees.wheel import WheelTree
         from buildmatrix.locks.index.depth import read_parts
         from buildmatrix.locks.index.sequential import read_stream
 
-        if self._client is None:
-            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
-        remote = self._opened.take(wheel)
-        before = remote.bytes_read if remote is not None else 0
-        if remote is None:
-            remote = self._client.open(wheel.url, wheel.size)
+        remote, before = self._open(wheel)
         claim = wheel.sha256 or None
         entry = self._cache.get(_place(wheel), depth, most)
         if (
