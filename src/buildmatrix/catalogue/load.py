@@ -14,29 +14,9 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.catalogue import entries, tables
 from buildmatrix.catalogue.datafile import read, read_file
-from buildmatrix.catalogue.entries import (
-    ArtifactEntry,
-    Basis,
-    CacheEntry,
-    CatalogueEntry,
-    DeviceCodeEntry,
-    DistributionEntry,
-    EnvironmentEntry,
-    ExceptionRule,
-    Framework,
-    ImageEntry,
-    LibraryEntry,
-    LocalVersion,
-    ModuleEntry,
-    Redistribution,
-    Root,
-    SectionEntry,
-    SourceTrace,
-    Static,
-    SystemPackageEntry,
-    ToolEntry,
-)
+from buildmatrix.catalogue.entries import Basis, CatalogueEntry, DistributionEntry
 from buildmatrix.catalogue.model import (
     BackendEntry,
     Confidence,
@@ -44,31 +24,7 @@ from buildmatrix.catalogue.model import (
     Release,
 )
 from buildmatrix.catalogue.names import GlobIndex, library_patterns, product_patterns
-from buildmatrix.catalogue.tables import (
-    Brand,
-    CodeVersion,
-    Condition,
-    DataFile,
-    DriverFloor,
-    DriverPair,
-    DriverRelease,
-    ForwardCompatibility,
-    FrameworkDevices,
-    FrameworkLibraries,
-    Host,
-    HostCheck,
-    ImageLabel,
-    KernelFloor,
-    LibraryDistribution,
-    LibraryPackage,
-    NodeLabel,
-    Product,
-    RuntimeVersion,
-    StatedVersion,
-    ToolkitDriver,
-    VariantFeature,
-    VersionPair,
-)
+from buildmatrix.catalogue.tables import DataFile
 
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 EntryT_co = TypeVar("EntryT_co", bound=CatalogueEntry, covariant=True)
@@ -105,51 +61,51 @@ class Catalogue:
     #: Date of the newest file, `YYYY-MM-DD`.
     date: str
     backends: Mapping[str, BackendEntry]
-    libraries: GlobIndex[Owned[LibraryEntry]]
+    libraries: GlobIndex[Owned[entries.LibraryEntry]]
     distributions: GlobIndex[Owned[DistributionEntry]]
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
-    local_versions: Sequence[Owned[LocalVersion]]
-    source_traces: Sequence[Owned[SourceTrace]]
-    modules: GlobIndex[Owned[ModuleEntry]]
-    system_packages: GlobIndex[Owned[SystemPackageEntry]]
-    roots: GlobIndex[Owned[Root]]
-    environment: GlobIndex[Owned[EnvironmentEntry]]
-    images: GlobIndex[Owned[ImageEntry]]
-    sections: GlobIndex[Owned[SectionEntry]]
-    device_code: Sequence[Owned[DeviceCodeEntry]]
-    artifacts: Sequence[Owned[ArtifactEntry]]
-    frameworks: Sequence[Owned[Framework]]
-    static: Sequence[Owned[Static]]
-    tools: GlobIndex[Owned[ToolEntry]]
-    exceptions: Sequence[Owned[ExceptionRule]]
-    hosts: Sequence[Owned[Host]]
-    checks: Sequence[Owned[HostCheck]]
-    framework_devices: Sequence[Owned[FrameworkDevices]]
-    caches: Sequence[Owned[CacheEntry]]
+    local_versions: Sequence[Owned[entries.LocalVersion]]
+    source_traces: Sequence[Owned[entries.SourceTrace]]
+    modules: GlobIndex[Owned[entries.ModuleEntry]]
+    system_packages: GlobIndex[Owned[entries.SystemPackageEntry]]
+    roots: GlobIndex[Owned[entries.Root]]
+    environment: GlobIndex[Owned[entries.EnvironmentEntry]]
+    images: GlobIndex[Owned[entries.ImageEntry]]
+    sections: GlobIndex[Owned[entries.SectionEntry]]
+    device_code: Sequence[Owned[entries.DeviceCodeEntry]]
+    artifacts: Sequence[Owned[entries.ArtifactEntry]]
+    frameworks: Sequence[Owned[entries.Framework]]
+    static: Sequence[Owned[entries.Static]]
+    tools: GlobIndex[Owned[entries.ToolEntry]]
+    exceptions: Sequence[Owned[entries.ExceptionRule]]
+    hosts: Sequence[Owned[tables.Host]]
+    checks: Sequence[Owned[tables.HostCheck]]
+    framework_devices: Sequence[Owned[tables.FrameworkDevices]]
+    caches: Sequence[Owned[entries.CacheEntry]]
     #: By their names as `names.product_words` has them.
-    products: GlobIndex[Owned[Product]]
+    products: GlobIndex[Owned[tables.Product]]
     #: What runs on which driver: `catalogue.drivers`.
-    toolkit_drivers: Sequence[Owned[ToolkitDriver]]
-    driver_floors: Sequence[Owned[DriverFloor]]
-    driver_pairs: Sequence[Owned[DriverPair]]
-    driver_releases: Sequence[Owned[DriverRelease]]
-    kernel_floors: Sequence[Owned[KernelFloor]]
-    code_versions: Sequence[Owned[CodeVersion]]
-    runtime_versions: Sequence[Owned[RuntimeVersion]]
-    forward_compatibility: Sequence[Owned[ForwardCompatibility]]
-    conditions: Sequence[Owned[Condition]]
-    brands: Sequence[Owned[Brand]]
-    framework_libraries: Sequence[Owned[FrameworkLibraries]]
-    library_distributions: Sequence[Owned[LibraryDistribution]]
-    library_packages: Sequence[Owned[LibraryPackage]]
-    stated_versions: Sequence[Owned[StatedVersion]]
-    version_pairs: Sequence[Owned[VersionPair]]
-    image_labels: Sequence[Owned[ImageLabel]]
-    redistribution: Sequence[Owned[Redistribution]]
-    variant_features: Sequence[Owned[VariantFeature]]
-    node_labels: Sequence[Owned[NodeLabel]]
-    node_resources: Sequence[Owned[NodeLabel]]
+    toolkit_drivers: Sequence[Owned[tables.ToolkitDriver]]
+    driver_floors: Sequence[Owned[tables.DriverFloor]]
+    driver_pairs: Sequence[Owned[tables.DriverPair]]
+    driver_releases: Sequence[Owned[tables.DriverRelease]]
+    kernel_floors: Sequence[Owned[tables.KernelFloor]]
+    code_versions: Sequence[Owned[tables.CodeVersion]]
+    runtime_versions: Sequence[Owned[tables.RuntimeVersion]]
+    forward_compatibility: Sequence[Owned[tables.ForwardCompatibility]]
+    conditions: Sequence[Owned[tables.Condition]]
+    brands: Sequence[Owned[tables.Brand]]
+    framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
+    library_distributions: Sequence[Owned[tables.LibraryDistribution]]
+    library_packages: Sequence[Owned[tables.LibraryPackage]]
+    stated_versions: Sequence[Owned[tables.StatedVersion]]
+    version_pairs: Sequence[Owned[tables.VersionPair]]
+    image_labels: Sequence[Owned[tables.ImageLabel]]
+    redistribution: Sequence[Owned[entries.Redistribution]]
+    variant_features: Sequence[Owned[tables.VariantFeature]]
+    node_labels: Sequence[Owned[tables.NodeLabel]]
+    node_resources: Sequence[Owned[tables.NodeLabel]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, DataFile]
     #: `distributions` with the entries that are about other platforms.

@@ -1,14 +1,16 @@
 """Data files: what comes with buildmatrix, and what a user adds."""
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.datafile import read, replacement
-from buildmatrix.catalogue.load import SEQUENCES, Catalogue, load
+from buildmatrix.catalogue.load import SEQUENCES, Catalogue, Owned, load
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.tables import DataFile, entries
 from buildmatrix.facts.elf.search import MARKS
@@ -27,13 +29,11 @@ GOOD = ENTRY + 'source = ["site"]\nbasis = "documented"\n'
 
 
 def test_sequences_of_the_catalogue_hold_the_entries_of_the_tables_of_their_names() -> None:
-    kinds = {name: Catalogue.__annotations__[name] for name in SEQUENCES}
-    tables = {name: DataFile.__annotations__[name] for name in SEQUENCES}
-    assert len(kinds) > 20
-    assert {name: kind.removeprefix("Sequence[Owned[") for name, kind in kinds.items()} == {
-        name: f"{table.removeprefix('tuple[').removesuffix(', ...]')}]]"
-        for name, table in tables.items()
-    }
+    kinds, tables = get_type_hints(Catalogue), get_type_hints(DataFile)
+    assert len(SEQUENCES) > 20
+    for name in SEQUENCES:
+        (entry, _) = get_args(tables[name])
+        assert kinds[name] == Sequence[Owned[entry]], name
 
 
 def data_files() -> list[tuple[str, DataFile]]:
