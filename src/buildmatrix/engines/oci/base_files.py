@@ -48,6 +48,7 @@ _KEPT_BELOW: Final = (
     "etc/apt/",
     "etc/dpkg/dpkg.cfg.d/",
     "usr/share/keyrings/",
+    "var/lib/dpkg/triggers/",
 )
 #: Maximum bytes of one such file, and of all in a layer.
 _LARGEST: Final = 16 << 20
@@ -104,7 +105,7 @@ class BasePython:
 def notes_store(cache: Cache) -> Store:
     """Return the store of notes."""
     # The notes depend on this module and on the reader in `trees`.
-    version = f"2 {source_digest('facts/trees')}"
+    version = f"3 {source_digest('facts/trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 

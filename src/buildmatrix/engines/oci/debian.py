@@ -1,7 +1,7 @@
 """Debian packages of an image, resolved by apt and unpacked without being run.
 
-apt selects the packages (`engines.oci.apt`), and dpkg-deb opens them. A package is refused if it
-has to run programs; only an update of the loader's cache (`ldconfig`) is ignored.
+apt selects the packages (`engines.oci.apt`), and dpkg-deb opens them. A package is refused if a
+script or trigger of it would change a file; only updates of the loader's cache are ignored.
 
 Formats: deb(5), deb-control(5), deb-triggers(5), dpkg(1) (`path-exclude`).
 Source: dpkg 1.21, lib/dpkg/{parse,fields,dbmodify}.c, for the order of fields in `status`.
@@ -26,6 +26,7 @@ from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.engines.oci.maintainer_scripts import find_effect
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.tar import members
@@ -35,9 +36,16 @@ from buildmatrix.images.oci.layers import LayerEntry, is_whiteout
 _LARGEST: Final = 8 << 30
 _LARGEST_CONTROL: Final = 64 << 20
 _ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
-#: Lines of maintainer scripts without effect.
-_IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")
-_SCRIPTS: Final = ("preinst", "postinst", "config")
+#: Scripts of an installation, with their arguments where no version was installed before.
+_SCRIPTS: Final = {
+    "preinst": ("install",),
+    "postinst": ("configure", ""),
+    "config": ("configure", ""),
+}
+_TRIGGERS: Final = "var/lib/dpkg/triggers/File"
+#: Name of a path, or of a file in dpkg's folder of triggers.
+_TRIGGER = re.compile(r"/[!-~]{1,1000}|[A-Za-z0-9][A-Za-z0-9_.:+-]{0,200}")
+_INTERESTS: Final = ("interest", "interest-await", "interest-noawait")
 #: Fields in dpkg's order; others follow in the order of the package.
 _FIELDS: Final = (
     "Package", "Essential", "Protected", "Status", "Priority", "Section", "Installed-Size",
@@ -94,9 +102,9 @@ class DebianPackages:
         if {package.name for package in packages} != wanted:
             raise UndecidedError("apt fetched other packages than it had resolved; try again")
         files: dict[str, InstalledFile] = {}
-        for package in packages:
-            _check_scripts(package)
-            for path, file in self._unpacked(package).items():
+        unpacked = [(package, self._unpacked(package)) for package in packages]
+        for package, own in unpacked:
+            for path, file in own.items():
                 if path in files and "folder" not in (file.entry.kind, files[path].entry.kind):
                     raise UndecidedError(f"{package.name} and another package bring /{path}")
                 if files.setdefault(path, file).entry.kind != file.entry.kind:
@@ -107,9 +115,80 @@ class DebianPackages:
                 if above in files and files[above].entry.kind != "folder":
                     raise UndecidedError(f"/{path} lies in what is no folder of a package")
                 above = above.rpartition("/")[0]
+        self._check_triggers(unpacked)
+        known = _stanzas(status)
+        for package, own in unpacked:
+            self._check_scripts(
+                package, own, files, is_known=_had_version(known.get(package.name, ""))
+            )
         if packages:
-            files |= self._database(status, packages, names)
+            files |= self._database(known, packages, names)
         return files
+
+    # Scripts and triggers
+
+    def _check_scripts(
+        self,
+        package: _Package,
+        own: Mapping[str, InstalledFile],
+        files: Mapping[str, InstalledFile],
+        *,
+        is_known: bool,
+    ) -> None:
+        """Raise UndecidedError for a package with a script that may have an effect."""
+        for name, arguments in _SCRIPTS.items():
+            if name not in package.control:
+                continue
+            text = package.control[name].decode("utf-8", "replace")
+            tree = _ScriptTree(self._base, files, own if name != "preinst" else {})
+            line = find_effect(text, arguments, tree)
+            if line is None and not is_known:
+                continue
+            if line is None:
+                raise UndecidedError(
+                    f"{package.name} was removed from the base, but not its configuration: its "
+                    f"script {name} may change it. Purge the package, or build with "
+                    "--engine docker"
+                )
+            shown = (*text.splitlines(), "")[line - 1].strip()[:100] if line else ""
+            raise UndecidedError(
+                f"the package {package.name} runs a script when it is installed ({name}, line "
+                f"{line}: `{shown}`), which this engine does not. Build with --engine docker, or "
+                f"on a base with {package.name}"
+            )
+
+    def _check_triggers(
+        self, unpacked: Sequence[tuple[_Package, Mapping[str, InstalledFile]]]
+    ) -> None:
+        """Raise UndecidedError for a trigger that another package may activate."""
+        interests: dict[str, set[str]] = {}
+        for line in (self._base.read(_TRIGGERS) or b"").decode("utf-8", "replace").splitlines():
+            path, _, owner = line.partition(" ")
+            interests.setdefault(self._interest(path), set()).add(owner.partition("/")[0])
+        for package, _ in unpacked:
+            for kind, name in _triggers(package):
+                if kind in _INTERESTS and name.startswith("/"):
+                    interests.setdefault(self._interest(name), set()).add(package.name)
+                elif kind not in _INTERESTS and name != "ldconfig":
+                    raise UndecidedError(
+                        f"the package {package.name} has the trigger `{kind} {name}`, which "
+                        "this engine does not run"
+                    )
+        for package, own in unpacked:
+            for path in own:
+                above = path
+                while above:
+                    others = interests.get(above, set()) - {package.name}
+                    if others:
+                        raise UndecidedError(
+                            f"/{path} of {package.name} activates a trigger of {min(others)}, "
+                            "which this engine does not run. Build with --engine docker"
+                        )
+                    above = above.rpartition("/")[0]
+
+    def _interest(self, path: str) -> str:
+        place = self._base.placed(path)
+        return path.strip("/") if place is None else place
 
     # Packages
 
@@ -230,12 +309,9 @@ class DebianPackages:
     # dpkg's database
 
     def _database(
-        self, status: bytes, packages: Sequence[_Package], names: Sequence[str]
+        self, known: Mapping[str, str], packages: Sequence[_Package], names: Sequence[str]
     ) -> dict[str, InstalledFile]:
-        stanzas = {}
-        for text in status.decode("utf-8", "surrogateescape").split("\n\n"):
-            if text.strip():
-                stanzas[_stanza(text).get("Package", "")] = text.strip("\n") + "\n"
+        stanzas = dict(known)
         files: dict[str, InstalledFile] = {}
         automatic = self._base.read("var/lib/apt/extended_states") or b""
         marks = automatic.decode("utf-8", "surrogateescape")
@@ -254,7 +330,26 @@ class DebianPackages:
             files |= _written(
                 "var/lib/apt/extended_states", marks.encode("utf-8", "surrogateescape")
             )
-        return files
+        return files | self._interests(packages)
+
+    def _interests(self, packages: Sequence[_Package]) -> dict[str, InstalledFile]:
+        """Return dpkg's lists of interested packages: lib/dpkg/trigdeferred.c and triglib.c."""
+        lists: dict[str, bytes] = {}
+        for package in packages:
+            for kind, name in _triggers(package):
+                if kind not in _INTERESTS:
+                    continue
+                path = _TRIGGERS if name.startswith("/") else f"var/lib/dpkg/triggers/{name}"
+                # Names of files are in one list, which begins its lines with them.
+                prefix = f"{name} " if path == _TRIGGERS else ""
+                suffix = "/noawait" if kind == "interest-noawait" else ""
+                before = lists[path] if path in lists else self._base.read(path) or b""
+                lists[path] = before + f"{prefix}{package.info}{suffix}\n".encode()
+        return {
+            path: file
+            for name, data in lists.items()
+            for path, file in _written(name, data).items()
+        }
 
     def _info(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
@@ -272,22 +367,74 @@ class DebianPackages:
         return files
 
 
-def _check_scripts(package: _Package) -> None:
-    """Raise UndecidedError for a package that runs programs during installation."""
-    for name in _SCRIPTS:
-        text = package.control.get(name, b"").decode("utf-8", "replace")
-        if not all(_IDLE.fullmatch(line) for line in text.splitlines()):
-            raise UndecidedError(
-                f"the package {package.name} runs a script when it is installed ({name}), which "
-                "this engine does not"
-            )
+def _triggers(package: _Package) -> Iterator[tuple[str, str]]:
+    """Yield directives and names of triggers; raises UndecidedError for others."""
     for line in package.control.get("triggers", b"").decode("utf-8", "replace").splitlines():
         words = line.partition("#")[0].split()
-        if words and words not in (["activate-noawait", "ldconfig"], ["activate", "ldconfig"]):
+        if not words:
+            continue
+        kinds = (*_INTERESTS, "activate", "activate-await", "activate-noawait")
+        if len(words) != 2 or words[0] not in kinds or not _TRIGGER.fullmatch(words[1]):
             raise UndecidedError(
                 f"the package {package.name} has the trigger `{' '.join(words)[:100]}`, which "
-                "this engine does not run"
+                "this engine does not know"
             )
+        yield words[0], words[1]
+
+
+class _ScriptTree:
+    """File system that a script of a package sees: see `maintainer_scripts.Tree`."""
+
+    def __init__(
+        self, base: BaseFiles, files: Mapping[str, InstalledFile], own: Mapping[str, InstalledFile]
+    ) -> None:
+        self._base = base
+        self._files = files
+        self._own = own
+
+    def kind(self, path: str) -> str | None:
+        place = self._base.placed(path)
+        if place is None:
+            return None
+        folder, _, name = path.rstrip("/").rpartition("/")
+        above = self._base.placed(folder)
+        # A link is shown itself, and not its target.
+        link = f"{above}/{name}".lstrip("/") if above is not None else place
+        if link in self._base.entries and self._base.entries[link].kind == "symlink":
+            return "symlink"
+        if place in self._base.entries:
+            return self._base.entries[place].kind
+        parent = place.rpartition("/")[0]
+        while parent:
+            if parent in self._files and self._files[parent].entry.kind != "folder":
+                return None
+            parent = parent.rpartition("/")[0]
+        if place not in self._files:
+            return ""
+        kind = self._files[place].entry.kind
+        return (kind if kind != "hardlink" else "file") if place in self._own else None
+
+    def is_empty(self, folder: str) -> bool:
+        place = self._base.placed(folder)
+        return place is not None and not any(
+            path.startswith(f"{place}/")
+            for paths in (self._base.entries, self._files)
+            for path in paths
+        )
+
+
+def _had_version(text: str) -> bool:
+    """Return True if a package was installed before, and has left its configuration."""
+    return bool(text) and not _stanza(text).get("Status", "").endswith(" not-installed")
+
+
+def _stanzas(status: bytes) -> dict[str, str]:
+    """Return package → its part of dpkg's database."""
+    return {
+        _stanza(text).get("Package", ""): text.strip("\n") + "\n"
+        for text in status.decode("utf-8", "surrogateescape").split("\n\n")
+        if text.strip()
+    }
 
 
 def _status(package: _Package) -> str:
