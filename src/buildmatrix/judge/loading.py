@@ -239,10 +239,12 @@ def _missing_library_fix(
             f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
             f"or make the target for {backend} {_lines_of(image, item)}",
         )
-    cure = _packages(image, list(dict.fromkeys(needed.name for needed in opened)))
+    names = sorted({needed.name for needed in missing})
+    imported = list(dict.fromkeys(needed.name for needed in opened))
+    # If no import needs any, plugins do.
+    cure = _packages(image, imported or names, [name for name in names if name not in imported])
     if cure is not None:
         return cure
-    names = sorted({needed.name for needed in missing})
     entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
     subject, pronoun = ("it is", "it") if len(names) == 1 else ("they are", "them")
     return Fix(
@@ -254,27 +256,28 @@ def _missing_library_fix(
     )
 
 
-def _packages(image: ImageSubject, names: Sequence[str]) -> Fix | None:
-    """The system's packages that provide libraries, as far as the catalogue knows them."""
-    rows = {
-        name: row.entry
-        for row in image.catalogue.library_packages
-        for name in names
-        if name in row.entry.names
-    }
-    if not rows:
-        return None
+def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] = ()) -> Fix | None:
+    """Return the system's packages of the libraries `names` that the catalogue has.
+
+    `plugins` are the libraries that only files need which no import loads.
+    """
+    rows = {name: row.entry for row in image.catalogue.library_packages for name in row.entry.names}
     entries = [rows[name] for name in names if name in rows]
+    if not entries:
+        return None
+    further = dict.fromkeys(rows[name].debian for name in plugins if name in rows)
     debian = dict.fromkeys(entry.debian for entry in entries)
     rpm = dict.fromkeys(entry.rpm for entry in entries)
     alpine = dict.fromkeys(entry.alpine for entry in entries)
     line = f"system-packages = [{', '.join(map(quoted, debian))}]"
     others = [name for name in names if name not in rows]
+    further = {name: None for name in further if name not in debian}
     return Fix(
         "rebuild",
         f"write `{line}` under [backend.{image.backend}] (Debian); of RPMs install "
         f"{', '.join(rpm)}, on Alpine {', '.join(alpine)}"
-        + (f"; and install what provides {', '.join(others)}" if others else ""),
+        + (f"; and install what provides {', '.join(others)}" if others else "")
+        + (f"; if its plugins are used, add {', '.join(further)}" if further else ""),
         f"[backend.{image.backend}]\n{line}\n",
     )
 

@@ -18,6 +18,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
+from buildmatrix.engines.oci.maintainer_scripts import find_effect
 from buildmatrix.engines.oci.recipe import refusals
 from buildmatrix.facts.trees.archive import Slice
 from buildmatrix.images.store.cache import Cache
@@ -36,6 +37,7 @@ DPKG = (
     file("usr/share/keyrings/x.gpg", "key"),
     file("usr/lib/x86_64-linux-gnu/libc.so.6", ""),
     link("lib", "usr/lib"),
+    file("var/lib/dpkg/triggers/File", "/usr/share/watched zz/noawait\n"),
 )
 
 
@@ -149,12 +151,174 @@ def test_the_status_is_one_that_dpkg_reads(tmp_path: Path, monkeypatch: pytest.M
     assert "/usr/bin/tool\n" in shown
 
 
+HELPER = 'dpkg-maintscript-helper rm_conffile /etc/drirc 19.0.3-1\\~ -- "$@"'
+DIRECTORY = 'dpkg-maintscript-helper dir_to_symlink /usr/share/x y 1~ x -- "$@"'
+CONFIGURED = 'if [ "$1" = "configure" ] || [ "$1" = "abort-upgrade" ] ; then\n%s\nfi'
+PATHFIND = """pathfind() {
+    OLDIFS="$IFS"
+    IFS=:
+    for p in $PATH; do
+        if [ -x "$p/$*" ]; then
+            IFS="$OLDIFS"
+            return 0
+        fi
+    done
+    IFS="$OLDIFS"
+    return 1
+}
+"""
+GLIB = """handle () {
+    for trigger in "$@"; do
+        if ! [ -d $trigger ]; then continue; fi
+        case $trigger in
+          /usr/share/s) "/usr/lib/glib-compile-schemas" /usr/share/s || true ;;
+        esac
+    done
+}
+if [ "$1" = triggered ]; then handle $2; exit 0; fi
+install -d "/usr/share/own"
+"/usr/lib/glib-compile-schemas" /usr/share/s || true
+if [ -d /usr/lib/gio ]; then rm -f /usr/lib/gio/x; rmdir -p /usr/lib/gio; fi
+"""
+
+
+class Files:
+    """A base with /usr/share/base, and the package's /usr/share/own and /usr/share/own/file."""
+
+    def kind(self, path: str) -> str | None:
+        if path.startswith("/usr/share/other"):
+            return None
+        names = {"base": "folder", "own": "folder", "own/file": "file", "link": "symlink"}
+        return names.get(path.removeprefix("/usr/share/"), "")
+
+    def is_empty(self, folder: str) -> bool:
+        return not folder.startswith("/usr/share/own")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", None),
+        ("set -e\n# Automatically added by dh_installdeb/13\n" + HELPER, None),
+        (DIRECTORY, None),
+        (DIRECTORY.replace("share/x", "share/other"), 2),
+        (HELPER.replace("rm_conffile", "rm_everything"), 2),
+        (HELPER.replace('"$@"', "upgrade 1"), 2),
+        (HELPER.replace("/etc", "etc"), 2),
+        (HELPER + " >/etc/x", 2),
+        (HELPER + "; touch /x", 2),
+        (HELPER + " && touch /x", 2),
+        (HELPER + " || touch /x", None),
+        (HELPER + " | tee /x", 2),
+        (HELPER + " &", 2),
+        (GLIB, None),
+        (GLIB.replace("/usr/share/s ||", "/usr/share/own ||"), 12),
+        (GLIB.replace("/usr/share/s || true\nif", "/usr/share/s\nif"), 12),
+        (GLIB.replace("/usr/lib/gio ]", "/usr/share/base ]"), 13),
+        (PATHFIND + "if pathfind ucf; then ucf -p /etc/x; fi", None),
+        (PATHFIND.replace("return 1", "touch /x; return 1") + "if pathfind ucf; then :; fi", 4),
+        (CONFIGURED % "touch /x", 3),
+        (CONFIGURED % "\tif [ -d /run/systemd/system ]; then systemctl daemon-reload; fi", None),
+        (CONFIGURED % 'if [ -x "$(command -v tmpfiles)" ]; then tmpfiles ${A:+"$A"} x; fi', None),
+        (CONFIGURED % 'if [ -x "`which update-menus 2>/dev/null`" ]; then update-menus; fi', None),
+        ('if [ -x "$(touch /x)" ]; then :; fi', 2),
+        ("if [ -x `touch /x` ]; then :; fi", 2),
+        (CONFIGURED % 'ldconfig', None),
+        ('if [ "$1" = upgrade ]; then\nrm -rf /etc/old\nfi', None),
+        ('if [ -n "$2" ] && dpkg --compare-versions "$2" lt 1; then touch /x; fi', None),
+        ('if [ -n $2 ]; then\ntouch /x; fi', 3),  # `[ -n ]` is true
+        ('if dpkg --compare-versions "$2" lt-nl 1~; then touch /x; fi', None),
+        ('if dpkg --compare-versions "$2" lt 1~; then\ntouch /x; fi', 3),
+        ('case "$1" in\nabort-*|upgrade) touch /x ;;\nconfigure) ;;\n*) exit 1 ;;\nesac', None),
+        ('case "$1" in\nc*gure)\ntouch /x ;;\nesac', 4),
+        ('case "$1" in "c*") touch /x ;; esac', None),
+        ('if [ "$DEBUG" ]; then\ntouch /x\nfi', 3),
+        ('if [ "$DEBUG" ]; then exit 0\nfi\ntouch /x', 4),
+        ('A=a\n[ "$DEBUG" ] && A=configure || :\nif [ "$1" = "$A" ]; then touch /x; fi', 4),
+        ("exit 0\ntouch /x", None),
+        ("exit 1", 2),
+        ("exit", 2),
+        ("false", 2),
+        ("[ -e /usr/share/none ]", 2),
+        ("[ -e /usr/share/base ]", None),
+        ("[ -e /usr/share/other ] || true", None),
+        ("test -e /proc/1 || touch /x", 2),
+        ("test -e /usr/share/link && touch /x", 2),
+        ("update-alternatives --quiet --remove none /usr/bin/x", None),
+        ("update-alternatives --remove ../../../../usr/share/none /usr/bin/x", 2),
+        ("rm -f /usr/share/none", None),
+        ("rm -f /usr/share/own/file", 2),
+        ("rm -f /usr/share/*", 2),
+        ("rm -f /var/cache/x", 2),
+        ("mkdir -p /usr/share/none", 2),
+        ("echo x", None),
+        ("echo x > /etc/x", 2),
+        ("echo x 2>&1 >/dev/null", None),
+        ("true() { touch /x; }\ntrue", 2),
+        ("f() { f; }\nf", 2),
+        ("a=x\n" + "a=$a$a\n" * 40, 15),
+        ("PATH=/x", 2),
+        ("eval touch /x", 2),
+        (". /usr/share/debconf/confmodule", 2),
+        ("cat <<E\ntouch /x\nE", 2),
+        ("if true; then :", 2),
+        ("'", 2),
+        ("(" * 5000, 2),
+        ("[ " + "! " * 5000 + "x ]", 2),
+        ("while true; do :; done", 2),
+        ("exit 0\r", 2),
+        ("echo a#b; # touch\necho 'a\n#'; touch /x", 4),
+        ("exit\\\n 0\ntouch /x", None),
+    ],
+)  # fmt: skip
+def test_scripts_without_an_effect_are_recognized(text: str, line: int | None) -> None:
+    """Those of debhelper and of Debian 12, and attacks; the first line is `#!/bin/sh`."""
+    assert find_effect(f"#!/bin/sh\n{text}", ("configure", ""), Files()) == line
+
+
+def test_the_interests_of_packages_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triggers = {"triggers": "interest-noawait /usr/share/x\ninterest-await named\n"}
+    tool = make_deb(
+        tmp_path, "tool", {"usr/bin/tool": ""}, {**triggers, "preinst": f"#!/bin/sh\n{HELPER}\n"}
+    )
+    files = unpacked(tmp_path, monkeypatch, [tool])
+    lists = {path: data for path, (_, data) in files.items() if "/triggers/" in path}
+    assert lists == {
+        "var/lib/dpkg/triggers/File": b"/usr/share/watched zz/noawait\n/usr/share/x tool/noawait\n",
+        "var/lib/dpkg/triggers/named": b"tool\n",
+    }
+    other = make_deb(tmp_path, "other", {"usr/share/x/y": ""})
+    with pytest.raises(UndecidedError, match="/usr/share/x of other activates a trigger of tool"):
+        unpacked(tmp_path / "two", monkeypatch, [tool, other])
+
+
+def test_a_script_of_a_package_with_left_configuration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = "Package: tool\nStatus: deinstall ok config-files\nVersion: 1\n"
+    base = (
+        *(item for item in DPKG if "status" not in item.entry.path),
+        file("var/lib/dpkg/status", left),
+    )
+    tool = make_deb(tmp_path, "tool", {"a": ""}, {"postinst": f"#!/bin/sh\n{HELPER}\n"})
+    with pytest.raises(UndecidedError, match="tool was removed from the base"):
+        unpacked(tmp_path, monkeypatch, [tool], base=base)
+
+
 @pytest.mark.parametrize(
     ("files", "control", "why"),
     [
-        ({"a": ""}, {"postinst": "#!/bin/sh\nupdate-alternatives --install\n"}, "runs a script"),
+        (
+            {"a": ""},
+            {"postinst": "#!/bin/sh\nupdate-alternatives --install\n"},
+            "postinst, line 2: `update",
+        ),
         ({"a": ""}, {"preinst": "#!/usr/bin/python3\n\nimport os\n"}, "runs a script"),
-        ({"a": ""}, {"triggers": "interest-noawait /usr/share/icons\n"}, "has the trigger"),
+        ({"a": ""}, {"triggers": "activate-noawait update-initramfs\n"}, "has the trigger"),
+        ({"a": ""}, {"triggers": "interest ../../x\n"}, "has the trigger"),
+        ({"usr/share/watched/x": ""}, {}, "activates a trigger of zz"),
         ({"etc/ld.so.conf.d/x.conf": "/x"}, {}, "changes where the loader looks"),
         ({"usr/bin/python3.11": ""}, {}, "which the base has"),
         ({"bin": ""}, {}, "which the base has"),
@@ -483,7 +647,7 @@ def test_a_package_that_must_not_be_unpacked_fails_the_target(
 ) -> None:
     world = make_world(tmp_path, SPEC + 'system-packages = ["tool"]\n')
     world.base = make_base(tmp_path / "debian", DPKG)
-    deb = make_deb(tmp_path, "tool", {"a": ""}, {"postinst": "#!/bin/sh\nldconfig\n"})
+    deb = make_deb(tmp_path, "tool", {"a": ""}, {"postinst": "#!/bin/sh\nadduser x\n"})
     monkeypatch.setattr(apt, "fetched", lambda *_: ({"tool"}, [deb]))
     with world.store() as store, pytest.raises(SpecError, match="the package tool runs a script"):
         contents.assemble(

@@ -346,7 +346,7 @@ def test_the_library_that_an_import_fails_on_is_named_with_its_package(
         of_opencv("opencv_python.libs/libQt5Gui.so.5", [screen]),
         of_opencv("opencv_python.libs/libavdevice.so.62", ["libxcb.so.1"]),
         replace(of_opencv("cv2/other.so", []), reach="lazy"),
-        of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libX11.so.6", "libxcb.so.1"]),
+        of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libX11.so.6", "libICE.so.6"]),
     )
     one = only(of_image(CPU, tree), "BM302")
     assert one.severity == severity and one.path is not None and one.path.endswith(way)
@@ -361,6 +361,15 @@ def test_the_library_that_an_import_fails_on_is_named_with_its_package(
     assert ("cv2/__init__.py:5" in one.message) == (reach == "import")
     assert patch == {"backend": {"cpu": {"system-packages": cure}}}
     assert "of RPMs install libxcb" in one.fix.text and "on Alpine libxcb" in one.fix.text
+    assert one.fix.text.endswith("; if its plugins are used, add libice6, libx11-6")
+
+
+def test_packages_are_named_where_only_plugins_lack_libraries() -> None:
+    plugin = of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libSM.so.6", "libICE.so.6"])
+    one = only(of_image(CPU, image(of_opencv("cv2/cv2.abi3.so", []), plugin)), "BM302")
+    assert one.severity == "warning" and one.fix is not None and one.fix.patch is not None
+    packages = tomllib.loads(one.fix.patch)["backend"]["cpu"]["system-packages"]
+    assert sorted(packages) == ["libice6", "libsm6"]
 
 
 def test_what_the_host_injects_stays_quiet() -> None:

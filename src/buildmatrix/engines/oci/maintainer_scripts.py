@@ -507,9 +507,9 @@ class _Script:
                 status = self._node(node)
                 status = (not status) if is_negated and status is not None else status
             self._conditions -= is_condition
-            may_fail = isinstance(node, _Simple) and not status and not is_condition
-            if may_fail and not self._conditions:
-                raise Effect(node.line)
+            is_final = isinstance(node, _Simple) and not is_condition
+            if is_final and not status and not self._conditions:
+                raise Effect(chain.line)  # The installation may fail.
         return status
 
     def _try(self, block: _Block) -> None:
@@ -589,8 +589,8 @@ class _Script:
             return None if number == 0 else value or part.text
         if name not in state.variables:
             return None
-        value = state.variables[name]  # type: ignore[assignment]
-        return (value or part.text) if value is not None else None
+        known = state.variables[name]
+        return (known or part.text) if known is not None else None
 
     def _substituted(self, commands: _Block, line: int) -> str | None:
         """Return the output of `command -v`: nothing, or a path that is not known."""
@@ -814,6 +814,14 @@ def _compare(tree: Tree, arguments: Sequence[str]) -> _Answer:
     return False if any(_is_absent(tree, path) for path in paths) else None
 
 
+def _alternatives(tree: Tree, arguments: Sequence[str]) -> _Answer:
+    """Judge a removal, which succeeds without a change if there is nothing of that name."""
+    words = [word for word in arguments if word != "--quiet"]
+    if len(words) != 3 or words[0] != "--remove" or not re.fullmatch(r"[\w.+-]+", words[1]):
+        return "effect"
+    return True if tree.kind(f"/var/lib/dpkg/alternatives/{words[1]}") == "" else "effect"
+
+
 def _umask(_tree: Tree, arguments: Sequence[str]) -> _Answer:
     return True if arguments == ["022"] else "effect"
 
@@ -858,6 +866,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Tree, Sequence[str]], _Answer]]] = {
     "dpkg": _dpkg,
     "rm": _remove,
     "cmp": _compare,
+    "update-alternatives": _alternatives,
     "umask": _umask,
     "mkdir": _mkdir,
     "install": _install,
