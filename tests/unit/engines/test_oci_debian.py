@@ -171,13 +171,13 @@ GLIB = """handle () {
     for trigger in "$@"; do
         if ! [ -d $trigger ]; then continue; fi
         case $trigger in
-          /usr/share/s) "/usr/lib/glib-compile-schemas" /usr/share/s || true ;;
+          /usr/share/s) "/usr/lib/glib-2.0/glib-compile-schemas" /usr/share/s || true ;;
         esac
     done
 }
 if [ "$1" = triggered ]; then handle $2; exit 0; fi
 install -d "/usr/share/own"
-"/usr/lib/glib-compile-schemas" /usr/share/s || true
+"/usr/lib/glib-2.0/glib-compile-schemas" /usr/share/s || true
 if [ -d /usr/lib/gio ]; then rm -f /usr/lib/gio/x; rmdir -p /usr/lib/gio; fi
 """
 
@@ -212,6 +212,7 @@ class Files:
         (HELPER + " | tee /x", 2),
         (HELPER + " &", 2),
         (GLIB, None),
+        (GLIB.replace("/usr/lib/glib-2.0", "/opt/x"), 12),
         (GLIB.replace("/usr/share/s ||", "/usr/share/own ||"), 12),
         (GLIB.replace("/usr/share/s || true\nif", "/usr/share/s\nif"), 12),
         (GLIB.replace("/usr/lib/gio ]", "/usr/share/base ]"), 13),

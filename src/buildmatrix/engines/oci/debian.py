@@ -320,9 +320,10 @@ class DebianPackages:
             stanzas[package.name] = _status(package)
             files |= self._info(package)
             if package.name not in wanted:
-                architecture = package.fields["Architecture"]
+                # apt takes `all` for the architecture of the system.
                 marks += (
-                    f"Package: {package.name}\nArchitecture: {architecture}\nAuto-Installed: 1\n\n"
+                    f"Package: {package.name}\nArchitecture: {self._architecture}\n"
+                    "Auto-Installed: 1\n\n"
                 )
         text = "\n".join(stanzas[name] for name in sorted(stanzas)) + "\n"
         files |= _written("var/lib/dpkg/status", text.encode("utf-8", "surrogateescape"))

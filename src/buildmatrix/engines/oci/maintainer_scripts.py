@@ -10,7 +10,6 @@ dpkg-maintscript-helper(1) and the script of that name in dpkg 1.21; debhelper's
 from __future__ import annotations
 
 import fnmatch
-import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -638,18 +637,18 @@ class _Script:
             self._state.variables[name] = value
         if not fields:
             return True
-        name, arguments = fields[0], fields[1:]
-        if name in ("exit", "return"):
-            if arguments != ["0"] or (name == "return" and not self._calls):
+        command, arguments = fields[0] or "", fields[1:]
+        if command in ("exit", "return"):
+            if arguments != ["0"] or (command == "return" and not self._calls):
                 raise Effect(node.line)
-            raise _Return if name == "return" else _End
-        if name in self._functions and name is not None:
-            return self._call(name, arguments, node.line)
-        if name in ("test", "["):
-            if name == "[" and arguments[-1:] != ["]"]:
+            raise _Return if command == "return" else _End
+        if command in self._functions:
+            return self._call(command, arguments, node.line)
+        if command in ("test", "["):
+            if command == "[" and arguments[-1:] != ["]"]:
                 raise Effect(node.line)
-            return self._test(arguments[:-1] if name == "[" else arguments, node.line)
-        known = _COMMANDS.get(name or "") or _PROGRAMS.get(posixpath.basename(name or ""))
+            return self._test(arguments[:-1] if command == "[" else arguments, node.line)
+        known = _index if _INDEXERS.fullmatch(command) else _COMMANDS.get(command)
         if known is None or None in arguments:
             raise Effect(node.line)
         status = known(self._tree, [argument or "" for argument in arguments])
@@ -873,11 +872,10 @@ _COMMANDS: Final[Mapping[str, Callable[[Tree, Sequence[str]], _Answer]]] = {
     "ldconfig": _loader_cache,
     "/sbin/ldconfig": _loader_cache,
 }
-#: Programs with a path of their own.
-_PROGRAMS: Final[Mapping[str, Callable[[Tree, Sequence[str]], _Answer]]] = {
-    "glib-compile-schemas": _index,
-    "gio-querymodules": _index,
-}
+#: Programs of GLib, at their path in Debian.
+_INDEXERS = re.compile(
+    r"/usr/lib/([a-z0-9_]+-linux-gnu/)?glib-2\.0/(glib-compile-schemas|gio-querymodules)"
+)
 
 
 def find_effect(text: str, arguments: Sequence[str], tree: Tree) -> int | None:
