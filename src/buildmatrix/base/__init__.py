@@ -1,1 +1,6 @@
-"""Parts that know nothing of images: errors, text, threads, processes, files of settings."""
+"""Foundations that know nothing of images; every other room may import them.
+
+Errors (one class per exit code), text for people, threads, child processes, temporary folders,
+progress. Untrusted text, JSON and TOML enter; values within bounds leave, or one exception per
+parser.
+"""

@@ -1,4 +1,8 @@
-"""Child processes: limits, environments, and safe calls of git."""
+"""Child processes with untrusted input: bounded output, minimal environments, safe calls of git.
+
+An index may send without end, or send some kilobytes that unpack to gigabytes. Untrusted code may
+run in a child (`uv` builds source distributions) or beside it, and sees its variables.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-# Limits and environments of child processes, whose input is untrusted.
-#
-# An index may send without end, or send some kilobytes that unpack to gigabytes. Untrusted code may
-# run in a child (`uv` builds source distributions) or beside it, and sees its variables.
-
 
 #: Seconds between terminating a process and killing it.
 GRACE = 2.0
@@ -99,7 +97,7 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-# Safe calls of the git program, and its error messages
+# git
 
 
 #: Settings by which a repository makes git start programs, with values that start none.

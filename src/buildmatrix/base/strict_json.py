@@ -1,4 +1,4 @@
-"""JSON documents of strangers, read as every reader takes them, or refused."""
+"""Strict parser for untrusted JSON: refuses documents that readers may take differently."""
 
 from __future__ import annotations
 

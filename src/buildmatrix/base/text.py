@@ -1,4 +1,9 @@
-"""Text for people: sanitized, without secrets, and with numbers and lists in words."""
+"""Text for people: sanitized, without secrets, and with numbers and lists in words.
+
+Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
+vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets, and
+`guarded` is for a whole output just before it is written, where no call site can forget it.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,6 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
-# Sanitizing of untrusted text: escape sequences, commands to CI runners, secrets.
-#
-# Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
-# vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets, and
-# `guarded` is for a whole output just before it is written, where no call site can forget it.
-#
 # CI runners obey `::command::` at the beginning of a line
 # (https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]`
 # and `##vso[command]` anywhere in one
@@ -78,7 +77,7 @@ _HARMLESS = re.compile(
 _MASK = "***"
 
 
-# What terminals and CI runners obey
+# Terminals and CI runners
 
 
 def printable(text: str) -> str:
@@ -306,7 +305,7 @@ def _names(data: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(data) if field.init)
 
 
-# Formatting of numbers and lists for people
+# Numbers and lists
 
 
 _UNITS = ("kB", "MB", "GB", "TB")
