@@ -1,4 +1,8 @@
-"""Images from any source: configuration, layers and inventory."""
+"""Images from any source: configuration, layers and inventory.
+
+Facts are cached under a digest computed over all bytes of a layer: claims of names, manifests and
+configurations are never trusted.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +40,6 @@ from buildmatrix.images.oci.documents import MAX_DOCUMENT
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.images.store.folder import PythonAnswers
-
-# Images from any source: configuration, layers and inventory.
-#
-# Facts are cached under a digest computed over all bytes of a layer: claims of names, manifests and
-# configurations are never trusted.
-
 
 #: Bytes of all cached facts. Those of a layer with torch take 20 MB.
 MAX_CACHED_BYTES = 4_000_000_000
@@ -276,7 +274,7 @@ def _inventory_key(configuration: Configuration, layers: Sequence[LayerFacts]) -
     return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"
 
 
-# Layers of images saved in a file or a folder, or exported by an engine
+# Images in a file or a folder, or exported by an engine
 
 
 #: Bytes of all documents of an export: an image has three, an index some dozens.

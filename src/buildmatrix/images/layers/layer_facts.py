@@ -1,4 +1,12 @@
-"""Facts of one layer, read in a single pass and not unpacked to disk."""
+"""Facts of one layer, read in a single pass and not unpacked to disk.
+
+Facts are independent of other layers and of the image: a layer has the same facts in every image,
+registry, archive and engine.
+
+Formats: OCI image specification 1.1, "Image Layer Filesystem Changeset"; tar plain, in gzip or in
+Zstandard. A binary that needs random access passes through an unnamed temporary file
+(`facts.trees.zip_archive.Inflated`), one at a time.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +46,7 @@ from buildmatrix.facts.trees.formats import Format
 from buildmatrix.facts.trees.tar import Kind, TarMember, members
 from buildmatrix.facts.trees.zip_archive import Inflated
 
-# Facts of one layer: its entries, what each file is, and the content of some.
-#
-# Facts are independent of other layers and of the image: a layer has the same facts in every image,
-# registry, archive and engine.
+# Model and packing
 
 
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other", "device")
@@ -163,11 +168,7 @@ def _import_zstandard() -> Any:
         return import_module("backports.zstd")
 
 
-# Facts of one layer, read in a single pass and not unpacked to disk.
-#
-# Formats: OCI image specification 1.1, "Image Layer Filesystem Changeset"; tar plain, in gzip or in
-# Zstandard. A binary that needs random access passes through an unnamed temporary file
-# (`facts.trees.zip_archive.Inflated`), one at a time.
+# Reader
 
 
 #: Bytes of compressed archives to open per layer. A tree opens `MOST_STREAMED`, the smallest

@@ -1,4 +1,9 @@
-"""Merge the facts of an image's layers into its inventory, as if read from unpacked files."""
+"""Merge the facts of an image's layers into its inventory, as if read from unpacked files.
+
+`LayeredTree` stacks the layers, and `collect` reads the tree: facts and stored contents of files
+come from their layer. If a link leads to a file whose content was not stored, its layer is read
+again. Files that a later layer hides are listed by layer.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from buildmatrix.images.layers.saved_image import Configuration
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.folder import PythonAnswers
 
-# Layer of each fact of an image, and files in its layers that no container sees
+# Layer of each fact, and hidden files
 
 
 #: Listed groups of hidden files, and the least size of a group.
@@ -151,11 +156,7 @@ def _group_path(path: str) -> str:
     return "/".join(parts[:-1][:_DEPTH])
 
 
-# Merge the facts of an image's layers into its inventory, as if read from unpacked files.
-#
-# `LayeredTree` stacks the layers, and `collect` reads the tree: facts and stored contents of files
-# come from their layer. If a link leads to a file whose content was not stored, its layer is read
-# again.
+# Merge
 
 
 #: Unpacked blocks of contents in memory.

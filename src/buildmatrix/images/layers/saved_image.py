@@ -117,9 +117,6 @@ class SavedImage(Closing):
         self._held.close()
 
 
-# Where the blobs are
-
-
 def _open_file(path: Path, held: ExitStack) -> Slice:
     file = OpenFile(held.enter_context(path.open("rb")).fileno())
     return Slice(file, 0, file.size)
@@ -184,9 +181,6 @@ def _find_blob(blobs: Mapping[str, Slice], name: str) -> Slice:
     if blob is None:
         raise Unreadable(f"{name} is missing from it: the image was not saved completely")
     return blob
-
-
-# Which image
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,9 +380,6 @@ def format_instruction(created_by: str) -> str:
     else:
         text = text.replace(f"RUN {shell}", "RUN ", 1)
     return text if len(text) <= MAX_INSTRUCTION else f"{text[: MAX_INSTRUCTION - 3]}..."
-
-
-# Documents
 
 
 def _blob_path(digest: str) -> str:

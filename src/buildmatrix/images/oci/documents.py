@@ -1,4 +1,13 @@
-"""Manifests, indexes and configurations of images, and the entry of an index that engines run."""
+"""Manifests, indexes and configurations of images, and the entry of an index that engines run.
+
+Formats: OCI image specification 1.1 (https://github.com/opencontainers/image-spec/blob/v1.1.1/),
+descriptor.md, manifest.md, image-index.md and config.md; Docker's "image manifest version 2, schema
+2" and Docker's additional fields of a configuration. The two families differ only in media types.
+
+Ambiguous documents are refused, since an engine could run another layer than was scanned: repeated
+keys, keys that differ from a field only in case (Go's decoder accepts them, and the last one wins),
+and a manifest that is an index as well (CVE-2021-41190).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +20,6 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import check_spelling, parse_json
 from buildmatrix.base.text import listing, printable
 from buildmatrix.base.threads import prepare_type
-
-# Manifests, indexes and configurations of images, as frozen data.
-#
-# Formats: OCI image specification 1.1 (https://github.com/opencontainers/image-spec/blob/v1.1.1/),
-# descriptor.md, manifest.md, image-index.md and config.md; Docker's "image manifest version 2,
-# schema 2" and Docker's additional fields of a configuration. The two families differ only in media
-# types.
-#
-# Ambiguous documents are refused, since an engine could run another layer than was scanned:
-# repeated keys, keys that differ from a field only in case (Go's decoder accepts them, and the last
-# one wins), and a manifest that is an index as well (CVE-2021-41190).
-
 
 # Media types
 
@@ -308,7 +305,7 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-# Choose the entry of an index that engines run on a platform.
+# Choice of an index entry.
 #
 # Engines differ. containerd, Docker and BuildKit normalize platforms and fall back to what the same
 # processor can run (`normalizeArch` and `platformVector` of github.com/containerd/platforms 1.0).

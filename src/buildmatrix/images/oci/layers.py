@@ -26,7 +26,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.images.oci.layout import LAYOUT_FILE, REF_NAME, BlobWriter, OciLayout
 
-# Compression that depends only on its input and on the release of a library.
+# Compression. Its output depends only on its input and on the release of a library.
 #
 # Python's zlib is the system's, which may be zlib-ng; ISA-L's output depends on the processor;
 # Python 3.14's Zstandard is the system's again. `deflate` and `zstandard` bundle libdeflate and
@@ -119,7 +119,7 @@ class BlockWriter:
             yield self._ahead.popleft().result()
 
 
-# Reproducible layers: independent of clock, host, user and locale.
+# Layers, independent of clock, host, user and locale.
 #
 # Format: POSIX pax, "ustar" for names that fit, with numeric owners. Entries are in the order of
 # their paths, folder by folder, and a folder precedes its content.
@@ -270,7 +270,7 @@ def _encode_header(info: tarfile.TarInfo) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
-# OCI archives: images as one file, readable by `docker load`, podman and skopeo.
+# Archives.
 #
 # Format: a tar archive of an image layout (OCI image specification 1.1), plus a `manifest.json` for
 # Docker without containerd's image store (moby, image/tarexport). `docker save` writes the same

@@ -1,4 +1,9 @@
-"""OCI image layouts: a folder of blobs by digest, and an index of its images."""
+"""OCI image layouts: a folder of blobs by digest, and an index of its images; durable files.
+
+Format: OCI image specification 1.1, image-layout.md. A blob gets its name once it is complete and
+on disk, and an image is added to `index.json` once all of its blobs are. A killed run or a power
+cut leaves an unfinished file and no image; several runs can share one layout.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +33,10 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
 )
 
-# Files of layouts and caches: durable names, last use, and removal of unused ones.
-#
-# A file system may write a rename to disk before the content of the file. After a power cut, the
-# file is then empty or full of zeros, under a name that promises more. So no file here has its
-# final name before its content is on disk. The last use of a file is its modification time.
+# Durable files. A file system may write a rename to disk before the content of the file. After a
+# power cut, the file is then empty or full of zeros, under a name that promises more. So no file
+# here has its final name before its content is on disk. The last use of a file is its modification
+# time.
 
 
 #: Errors of file systems that cannot sync folders.
@@ -94,11 +98,7 @@ def make_room(files: Iterable[tuple[float, int, str]], limit: int, age: float) -
     return freed
 
 
-# OCI image layouts: a folder of blobs by digest, and an index of its images.
-#
-# Format: OCI image specification 1.1, image-layout.md. A blob gets its name once it is complete and
-# on disk, and an image is added to `index.json` once all of its blobs are. A killed run or a power
-# cut leaves an unfinished file and no image; several runs can share one layout.
+# Layouts
 
 
 #: Annotation with the name of an image in an index: a tag, or a full reference.

@@ -17,7 +17,7 @@ from buildmatrix.facts.trees.base import File
 from buildmatrix.facts.trees.directory import changed_ns
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 
-# Cached results about the Python files of distributions; see `facts.inventory.python_memory`
+# Python distributions; see `facts.inventory.python_memory`
 
 
 #: Total bytes of all results; that of torch has 0.2 MB.
@@ -44,7 +44,7 @@ class PythonAnswers:
         self._store.save(key, answer)
 
 
-# Facts of each file in a folder, for the next scan of it
+# Files
 
 
 @dataclass(frozen=True, slots=True)
