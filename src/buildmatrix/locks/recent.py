@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from buildmatrix.images.store.cache import DAY, Cache
-from buildmatrix.net.http.machine_indexes import for_uv, local_path, places, uv_files
+from buildmatrix.net.http.machine_indexes import local_path, pip_settings_for_uv, places, uv_files
 
 # State of this machine that decides an answer of uv beside the question: settings and files.
 #
@@ -40,7 +40,7 @@ def local_state(
         options: index options of the requirements files.
         addresses: of files that requirements name, and of indexes that a target has.
     """
-    forwarded = for_uv(environment, project, options)
+    forwarded = pip_settings_for_uv(environment, project, options)
     locations = places({**environment, **forwarded.variables}, project, options)
     return [
         {name: value for name, value in environment.items() if name.startswith("UV_")},

@@ -30,7 +30,7 @@ from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import read_toml
 from buildmatrix.matrix.model import Target
 from buildmatrix.net.http.failures import TEMPORARY_STATUSES
-from buildmatrix.net.http.machine_indexes import for_uv, names_python
+from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
 
 # uv's account of a failure, said in terms of the target.
 #
@@ -345,7 +345,7 @@ class Uv:
 
         Raises `UndecidedError` where only pip is configured, and uv cannot use its settings.
         """
-        forwarded = for_uv(os.environ, settings_above(folder), options)
+        forwarded = pip_settings_for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)
         command = [str(self.path), *arguments[:at], *forwarded.arguments, *arguments[at:]]
         environment = {**_environment(), **forwarded.variables}

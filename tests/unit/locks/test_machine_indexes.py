@@ -13,8 +13,8 @@ from buildmatrix.net.http.machine_indexes import (
     ForUv,
     configured,
     default_indexes,
-    for_uv,
     pip_settings,
+    pip_settings_for_uv,
     trusted_hosts,
 )
 
@@ -126,7 +126,7 @@ def test_settings_that_are_no_settings_are_left_out(home: dict[str, str]) -> Non
 
 
 def told(home: dict[str, str], project: dict[str, object] | None = None, *options: str) -> ForUv:
-    return for_uv(home, project or {}, options)
+    return pip_settings_for_uv(home, project or {}, options)
 
 
 def test_uv_is_told_of_pips_indexes_in_their_order(home: dict[str, str]) -> None:
@@ -192,7 +192,9 @@ def test_folders_that_are_not_there_are_none(home: dict[str, str], tmp_path: Pat
 def test_what_cannot_be_followed_is_undecided(home: dict[str, str], tmp_path: Path) -> None:
     page = tmp_path / "links.html"
     page.write_text("<a href='x.whl'>x</a>")
-    with pytest.raises(UndecidedError, match=r"links\.html in find-links, and uv reads folders"):
+    with pytest.raises(
+        UndecidedError, match=r"find-links has .*links\.html, but uv reads only folders"
+    ):
         told({**home, "PIP_FIND_LINKS": str(page)})
     _write(home, CONF, "[global\nindex-url = x\n")
     with pytest.raises(UndecidedError, match=r"pip\.conf is not a valid settings file of pip"):

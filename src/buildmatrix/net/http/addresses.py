@@ -13,10 +13,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from buildmatrix.base.errors import UndecidedError
 
-# http and https URLs, parsed so that no credential reaches a message
-
-
-#: Maximum length of a URL in characters; servers commonly take no more.
+#: Maximum length of a URL in characters; servers rarely accept more.
 MAX_URL_LENGTH = 8192
 _PORTS = {"http": 80, "https": 443}
 #: Characters of a path or query that need no escape (RFC 3986, 3.3 and 3.4); `%` starts an escape.
@@ -128,7 +125,7 @@ def _port_number(parts: SplitResult) -> int:
         raise ValueError("its port is not a number from 0 to 65535") from None
 
 
-# Credentials of requests
+# Credentials
 
 
 class Authorization(Protocol):
@@ -194,7 +191,7 @@ class Login:
         return f"Login(source={self.source!r})"
 
 
-# Certificate settings by server
+# Certificates
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import shown
 from buildmatrix.net.http.addresses import HttpAddress
 
-# Timeouts and retries
+# Retries
 
 
 #: Methods that change nothing on the server.
@@ -49,7 +49,7 @@ class Patience:
         return self.request + length / self.slowest
 
 
-# Errors of failed requests, each with one sentence for the user
+# Errors
 
 
 #: Status codes of a server that is temporarily busy or broken.

@@ -1,9 +1,10 @@
-"""Where this machine's packages are: the settings of uv and pip, read from the same places.
+"""Package indexes of this machine: the settings of uv and pip, read from the same places.
 
-uv resolves, so its settings are asked first: UV_INDEX, UV_EXTRA_INDEX_URL, UV_DEFAULT_INDEX,
+uv resolves, so its settings come first: UV_INDEX, UV_EXTRA_INDEX_URL, UV_DEFAULT_INDEX,
 UV_INDEX_URL, UV_FIND_LINKS, then `uv.toml` of the user and of the system
-(https://docs.astral.sh/uv/concepts/configuration-files/). Where uv has no index
-configured, pip's settings count, for uv itself too: `for_uv` passes them on.
+(https://docs.astral.sh/uv/concepts/configuration-files/). If uv has no index configured, pip's
+settings apply, for uv itself too: `pip_settings_for_uv` passes them on. Many machines are
+configured for pip alone, and names of a private index must not be looked up on the public one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.toml import mapping, string, strings, tables
 from buildmatrix.net.http.addresses import Trust
 
-# The settings of pip on this machine that say where packages are, read as pip reads them.
-#
-# The only place that does. Many machines are configured for pip alone: where uv has no settings,
-# these settings count for the uv that resolves and for everything that asks an index
-# (see `for_uv`). Else names of a private index would be looked for on the public one.
-#
-# Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and
+# pip. Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and
 # `pip/_internal/configuration.py` and `pip/_internal/cli/parser.py` of pip 23.2.1 (read 2026-11).
 
 
@@ -58,7 +53,7 @@ class PipSettings:
 
 
 def pip_settings(environment: Mapping[str, str]) -> PipSettings:
-    """The settings of pip in an environment."""
+    """Read the settings of pip in an environment."""
     values: dict[tuple[str, str], str] = {}
     unread: list[str] = []
     for path in _files(environment):
@@ -83,7 +78,7 @@ def pip_settings(environment: Mapping[str, str]) -> PipSettings:
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """The files that pip reads, the one that wins last."""
+    """Yield the files that pip reads, the one that wins last."""
     named = environment.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return
@@ -91,7 +86,7 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
     for folder in system.split(os.pathsep):
         yield Path(folder) / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
-    # A file that is named replaces those of the user, where it is there.
+    # An existing file in PIP_CONFIG_FILE replaces those of the user.
     if not (named and Path(named).exists()):
         yield home(environment) / ".pip" / "pip.conf"
         yield config_home(environment) / "pip" / "pip.conf"
@@ -101,7 +96,7 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _values_in(path: Path) -> dict[tuple[str, str], str]:
-    """(Section, key) -> value. Raises ValueError and `configparser.Error`."""
+    """Return (section, key) → value. Raises ValueError and `configparser.Error`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
@@ -120,7 +115,7 @@ def _key(name: str) -> str:
 
 
 def home(environment: Mapping[str, str]) -> Path:
-    """The user's home folder."""
+    """Return the user's home folder."""
     named = environment.get("HOME")
     if named:
         return Path(named)
@@ -131,7 +126,7 @@ def home(environment: Mapping[str, str]) -> Path:
 
 
 def config_home(environment: Mapping[str, str]) -> Path:
-    """Where the user's settings are (the XDG base directory specification)."""
+    """Return the folder of the user's settings (the XDG base directory specification)."""
     named = environment.get("XDG_CONFIG_HOME", "")
     return Path(named) if named.startswith("/") else home(environment) / ".config"
 
@@ -146,7 +141,7 @@ class Index:
     """One index of the configuration; the URL may hold credentials."""
 
     url: str
-    #: The name that uv knows it by.
+    #: Name in uv's settings.
     name: str | None = None
     #: Only for packages that are pinned to it.
     explicit: bool = False
@@ -156,7 +151,7 @@ class Index:
 
 
 def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The URLs of the indexes that an installer on this machine asks, the first one first.
+    """Return the URLs of the indexes that an installer on this machine asks, the first one first.
 
     The URLs are as configured, and may hold credentials: show them through `text.shown`.
     """
@@ -166,7 +161,7 @@ def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, 
 
 
 def configured(environment: Mapping[str, str]) -> tuple[Index, ...]:
-    """All indexes of this machine, those included that are asked for pinned packages only."""
+    """Return all indexes of this machine, including those for pinned packages only."""
     uv = _uv(environment)
     if uv.has_indexes:
         return uv.indexes
@@ -174,27 +169,27 @@ def configured(environment: Mapping[str, str]) -> tuple[Index, ...]:
 
 
 def servers(environment: Mapping[str, str]) -> tuple[Index, ...]:
-    """All that this machine's settings name, and that may need a password: pages of links, too."""
+    """Return all servers in this machine's settings that may need a password."""
     uv = _uv(environment)
     links = uv.find_links or ([] if uv.has_indexes else pip_settings(environment).find_links)
     return (*configured(environment), *map(Index, links))
 
 
 def trusted_hosts(environment: Mapping[str, str]) -> frozenset[str]:
-    """`HOST` or `HOST:PORT` of the servers whose certificates are not checked; `*` for all."""
+    """Return `HOST` or `HOST:PORT` of servers with unchecked certificates; `*` for all."""
     named = environment.get("UV_INSECURE_HOST", "").split()
     return frozenset(named or pip_settings(environment).trusted_hosts)
 
 
 def configured_trust() -> Trust:
-    """Whose certificates this machine's settings for packages take."""
+    """Return the certificates that this machine's package settings trust."""
     certificates = pip_settings(os.environ).certificates
     return Trust(trusted_hosts(os.environ), ("pip's setting `cert`", certificates))
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where packages are looked for: addresses, with credentials, and paths."""
+    """Sources of packages: addresses, with credentials, and paths."""
 
     find_links: tuple[str, ...]
     indexes: tuple[str, ...]
@@ -206,7 +201,7 @@ class Places:
 def places(
     environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str]
 ) -> Places:
-    """All places that uv may look for packages in, with these settings and options."""
+    """Return all places where uv may look for packages, with these settings and options."""
     settings = _uv(environment)
     settings.add(project)
     for option in options:
@@ -221,12 +216,12 @@ def places(
     )
 
 
-# Settings of uv
+# uv
 
 
 @dataclass(slots=True)
 class _UvIndexes:
-    """Where packages are, by the settings of uv."""
+    """Package sources in the settings of uv."""
 
     extra: list[Index] = field(default_factory=list)
     default: list[Index] = field(default_factory=list)
@@ -235,7 +230,7 @@ class _UvIndexes:
 
     @property
     def has_indexes(self) -> bool:
-        """Whether it knows where to look for a package that is pinned to no index."""
+        """True if a package that is pinned to no index can be looked up."""
         return (
             self.no_index or bool(self.default) or any(not index.explicit for index in self.extra)
         )
@@ -245,7 +240,7 @@ class _UvIndexes:
         return (*self.extra, *(self.default[:1] or [Index(PYPI)]))
 
     def add(self, settings: Mapping[str, object]) -> None:
-        """What one `uv.toml`, or one `[tool.uv]`, says."""
+        """Add the settings of one `uv.toml`, or one `[tool.uv]`."""
         for entry in tables(settings.get("index")):
             url, name = entry.get("url"), entry.get("name")
             if isinstance(url, str):
@@ -263,10 +258,10 @@ class _UvIndexes:
 def _uv(environment: Mapping[str, str]) -> _UvIndexes:
     settings = _UvIndexes()
     for variable in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
-        settings.extra += map(_named, environment.get(variable, "").split())
+        settings.extra += map(_parse_index, environment.get(variable, "").split())
     for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         if value := environment.get(variable, "").strip():
-            settings.default.append(_named(value))
+            settings.default.append(_parse_index(value))
     settings.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
     for table in _uv_tables(environment):
         settings.add(table)
@@ -277,25 +272,25 @@ def _uv_tables(environment: Mapping[str, str]) -> Iterator[Mapping[str, object]]
     for path in uv_files(environment):
         try:
             yield toml.loads(path.read_text(encoding="utf-8"))
-        # What is wrong with its settings is for uv to say.
+        # uv itself reports invalid settings.
         except (OSError, ValueError, RecursionError):
             continue
 
 
 def names_python(environment: Mapping[str, str], project: Mapping[str, object]) -> bool:
-    """Whether uv's settings, of the `project` or of this machine, say which Python builds."""
+    """Return True if settings of uv, of the `project` or of this machine, choose a Python."""
     tables = (project, *_uv_tables(environment))
     return any("python" in mapping(table.get("pip")) for table in tables)
 
 
-def _named(word: str) -> Index:
-    """An index as uv takes it: `URL` or `NAME=URL`."""
+def _parse_index(word: str) -> Index:
+    """Parse an index in uv's syntax: `URL` or `NAME=URL`."""
     match = _NAMED.fullmatch(word)
     return Index(match[2], match[1]) if match else Index(word)
 
 
 def uv_files(environment: Mapping[str, str]) -> Sequence[Path]:
-    """The `uv.toml` of the user and of the system, whether they are there or not."""
+    """Return the paths of `uv.toml` for the user and the system; they may be missing."""
     if environment.get("UV_NO_CONFIG", "").lower() not in ("", "0", "false"):
         return ()
     if named := environment.get("UV_CONFIG_FILE"):
@@ -308,12 +303,12 @@ def uv_files(environment: Mapping[str, str]) -> Sequence[Path]:
     )
 
 
-# Settings of pip that uv needs
+# From pip to uv
 
 
 @dataclass(frozen=True, slots=True)
 class ForUv:
-    """Settings that only pip has, as uv takes them; URLs may hold credentials."""
+    """Settings that only pip has, in uv's form; URLs may hold credentials."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
@@ -322,10 +317,10 @@ class ForUv:
         return "ForUv()"
 
 
-def for_uv(
+def pip_settings_for_uv(
     environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str] = ()
 ) -> ForUv:
-    """Settings of pip that uv needs, as uv takes them.
+    """Return pip's settings in uv's form.
 
     Args:
         environment: of this process.
@@ -333,8 +328,8 @@ def for_uv(
         options: those of the requirements files. `--index-url` and `--no-index` replace pip's
             indexes, as they do for pip.
 
-    Raises `UndecidedError` for settings that cannot be followed: what would be resolved without
-    them is not what this machine installs.
+    Raises `UndecidedError` for settings that uv cannot follow: without them, the result is not what
+    this machine would install.
     """
     pip = pip_settings(environment)
     variables = _certificates(environment, pip)
@@ -344,7 +339,7 @@ def for_uv(
         return ForUv(variables)
     if pip.unread:
         raise UndecidedError(
-            f"{pip.unread[0]}, so it is unknown where this machine's packages are; fix it, or set "
+            f"{pip.unread[0]}, so this machine's package index is unknown; fix the file, or set "
             "UV_DEFAULT_INDEX"
         )
     if pip.trusted_hosts and not environment.get("UV_INSECURE_HOST"):
@@ -360,7 +355,7 @@ def for_uv(
     if urls != [PYPI]:
         *further, variables["UV_DEFAULT_INDEX"] = urls
         if further:
-            # pip takes the best version that any of its indexes has.
+            # pip takes the best version of any index.
             variables["UV_INDEX"] = " ".join(further)
             if "index-strategy" not in project:
                 variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
@@ -375,7 +370,7 @@ def _certificates(environment: Mapping[str, str], pip: PipSettings) -> dict[str,
 
 
 def _pip_indexes(pip: PipSettings) -> tuple[Index, ...]:
-    """Pip's indexes in its order, or PyPI; as for pip, missing folders do not count."""
+    """Return pip's indexes in its order, or PyPI; as for pip, missing folders do not count."""
     if pip.no_index:
         return ()
     further = [url for url in pip.extra_index_urls if not _is_missing(url)]
@@ -388,23 +383,23 @@ def _is_missing(place: str) -> bool:
 
 
 def _readable(find_links: Iterable[str]) -> Iterator[str]:
-    """Pip's find-links as uv takes them; as for pip, missing folders do not count."""
+    """Return pip's find-links in uv's form; as for pip, missing folders do not count."""
     for place in find_links:
         path = local_path(place)
         if path is None:
             yield place
         elif path.is_dir():
-            # uv runs elsewhere, and splits at commas.
+            # uv runs in another folder, and splits at commas.
             yield path.absolute().as_uri().replace(",", "%2C")
         elif path.exists():
             raise UndecidedError(
-                f"pip's settings name {place} in find-links, and uv reads folders only; put the "
+                f"pip's find-links has {place}, but uv reads only folders; put the "
                 "packages into a folder"
             )
 
 
 def local_path(place: str) -> Path | None:
-    """The file or folder that an address means; None for one on the network."""
+    """Return the file or folder of an address; None for one on the network."""
     if "://" not in place and not place.startswith("file:"):
         return Path(place).expanduser()
     parts = urlsplit(place)

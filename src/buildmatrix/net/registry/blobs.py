@@ -1,4 +1,9 @@
-"""Blobs: downloads that resume after a broken connection, and uploads in chunks."""
+"""Blobs: downloads that resume after a broken connection, and uploads in chunks.
+
+OCI distribution specification 1.1, "Pushing Blobs". A small blob is sent by one PUT, a larger one
+by a PATCH per chunk; after a failure the registry tells how many bytes it has. A registry without
+chunked uploads gets the whole blob in one PUT. Blobs of another repository are mounted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from buildmatrix.net.http.requests import HttpResponse
 from buildmatrix.net.registry.reference import ContentVerifier, Reference
 from buildmatrix.net.registry.session import Session
 
-# Downloads of blobs, resumed after a broken connection
+# Downloads
 
 
 #: A connection that delivered this many bytes before it broke resets the count of failures.
@@ -134,11 +139,7 @@ def blob_exists(session: Session, reference: Reference, digest: str) -> bool:
     return session.retry(work)
 
 
-# Uploads of blobs: mounted from another repository, or sent in resumable chunks.
-#
-# OCI distribution specification 1.1, "Pushing Blobs". A small blob is sent by one PUT, a larger one
-# by a PATCH per chunk; after a failure the registry tells how many bytes it has. A registry without
-# chunked uploads gets the whole blob in one PUT.
+# Uploads
 
 
 #: Bytes per request: lost at most, and below the 100 MB limit of some proxies.

@@ -24,9 +24,7 @@ from buildmatrix.net.registry.mirrors import Mirrors
 from buildmatrix.net.registry.reference import Reference
 from buildmatrix.net.registry.session import Session
 
-# Lists of a registry's repositories, and of a repository's tags.
-#
-# OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution
+# Lists. OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution
 # (https://distribution.github.io/distribution/spec/api/#catalog), which many registries lack or
 # restrict to administrators. Both are paginated by the header `Link` (RFC 8288). Some registries
 # omit the header, so a full page may not be the last one. Others limit the size of a page
@@ -135,9 +133,6 @@ class RegistryLists:
 
     def _error(self, reference: Reference, wanted: str, what: str) -> RequestError:
         return RequestError(f"{reference.name}: the registry, asked for {wanted}, {what}")
-
-
-# Client of image registries
 
 
 _Result = TypeVar("_Result")

@@ -1,4 +1,4 @@
-"""Manifests, indexes, and manifests with another manifest as their subject."""
+"""Manifests, indexes, and referrers: manifests with another manifest as their subject."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ from buildmatrix.net.http.failures import RequestError
 from buildmatrix.net.http.requests import HttpResponse
 from buildmatrix.net.registry.reference import Reference, digest_of, is_digest
 from buildmatrix.net.registry.session import Session
-
-# Manifests and indexes
-
 
 ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))
 #: Bytes of cached documents.
@@ -184,10 +181,8 @@ def _verify_media_type(reference: Reference, data: bytes, response: HttpResponse
     return header if header in MANIFESTS | INDEXES else inside
 
 
-# Referrers: manifests with another manifest as their subject.
-#
-# OCI distribution specification 1.1, "Listing Referrers". For a registry without the API, clients
-# maintain an index under a tag made of the digest.
+# Referrers. OCI distribution specification 1.1, "Listing Referrers". For a registry without the
+# API, clients maintain an index under a tag made of the digest.
 
 
 #: Pages per list, and entries in total.

@@ -1,4 +1,8 @@
-"""Names of images, parsed as `distribution/reference` does, and digests of content."""
+"""Names of images, parsed as `distribution/reference` does, and digests of content.
+
+Grammar: https://github.com/distribution/reference/blob/main/reference.go. A name without a host is
+on Docker Hub, and one without a slash in its `library/`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,6 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.http.failures import RequestError
-
-# Image names, parsed as `distribution/reference` does.
-#
-# Grammar: https://github.com/distribution/reference/blob/main/reference.go. A name without a host
-# is on Docker Hub, and one without a slash in its `library/`.
-
 
 DOCKER_HUB = "docker.io"
 #: Docker's default if a name has neither tag nor digest.
@@ -117,9 +115,6 @@ class Reference:
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         return f"{self.name}{tag}" + (f"@{self.digest}" if self.digest else "")
-
-
-# Verification of content by digest and length
 
 
 class ContentVerifier:

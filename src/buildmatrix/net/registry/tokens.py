@@ -1,4 +1,9 @@
-"""Authentication with registries: challenges, tokens, and errors of registries."""
+"""Authentication with registries: challenges, tokens, and errors of registries.
+
+Protocol: https://distribution.github.io/distribution/spec/auth/token/ (GET, with a password or
+anonymous) and .../spec/auth/oauth/ (POST, with an identity token). The realm of a registry is the
+only other server that receives the registry's credentials.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +33,7 @@ from buildmatrix.net.http.failures import TEMPORARY_STATUSES, RequestError, retr
 from buildmatrix.net.http.requests import Body, HttpResponse, Requests
 from buildmatrix.net.registry.credentials import RegistryLogin
 
-# Parser of the header `WWW-Authenticate` (RFC 9110, 11.6.1).
-#
-# Registries name their token server in it:
-# https://distribution.github.io/distribution/spec/auth/token/
+# Challenges: the header `WWW-Authenticate` (RFC 9110, 11.6.1), which names the token server
 
 
 #: Characters of the header.
@@ -65,7 +67,7 @@ def parse_challenges(header: str) -> Iterator[Challenge]:
         yield Challenge(match[1].lower(), parameters)
 
 
-# Errors of registries, each with one sentence for the user
+# Errors, each with one sentence for the user
 
 
 #: Maximum bytes of an error response, and characters of its message.
@@ -148,11 +150,7 @@ def _registry_message(response: HttpResponse, secrets: tuple[str, ...]) -> str:
     return f': it says "{text}"' if text else ""
 
 
-# Registry tokens, cached until shortly before they expire.
-#
-# Protocol: https://distribution.github.io/distribution/spec/auth/token/ (GET, with a password or
-# anonymous) and .../spec/auth/oauth/ (POST, with an identity token). The realm of a registry is the
-# only other server that receives the registry's credentials.
+# Tokens, cached until shortly before they expire
 
 
 #: Bytes of a response; tokens have some thousand.
