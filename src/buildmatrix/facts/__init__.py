@@ -1,1 +1,7 @@
-"""Facts of files: trees, binaries, device code, Python imports, and the model of the loader."""
+"""Facts of files: what their bytes say, without any vendor.
+
+`trees` gives access to folders, wheels and archives; `elf`, `device_code` and `binaries` read
+binaries; `python_imports` reads Python source; `inventory` joins them. `loader` answers from an
+inventory which library ld.so finds, and `symbols` runs LIEF in a process of its own. Untrusted
+files enter, an immutable `Inventory` leaves. Nothing that is read is imported or run.
+"""

@@ -1,8 +1,8 @@
-"""Symbols and names that LIEF reads, in a process of its own.
+"""Imported symbols and demangled names, read by LIEF in a process of its own.
 
 The worker: `python -m buildmatrix.facts.symbols FILE` prints the imported symbols of an ELF file as
 JSON, and without FILE the readable names for a JSON list of mangled ones. LIEF is native code and
-the bytes that it parses are hostile: what goes wrong in there ends only that process.
+parses hostile bytes: a crash ends only the worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from buildmatrix.base.child import bare_environment
 from buildmatrix.base.threads import prepare_type
 
-# Limits that a worker sets on itself before it reads hostile bytes with native code
+# Limits of a worker
 
 
 def limit_process(*, memory: int, seconds: int, file_size: int | None = None) -> None:
@@ -43,17 +43,17 @@ def limit_process(*, memory: int, seconds: int, file_size: int | None = None) ->
             resource.setrlimit(kind, (bound, bound))
 
 
-# Imported symbols of a binary, from LIEF in a process of its own
+# Imported symbols
 
 
 #: Seconds for one file; libtorch_cpu takes 2.
 PATIENCE = 60.0
-#: Characters of a message of LIEF's that are shown.
+#: Characters of a message of LIEF to show.
 _SHOWN = 200
 
 
 class SymbolsUnread(Exception):
-    """LIEF did not come to its end; the text is the reason, one sentence."""
+    """LIEF failed; the text is the reason, one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _WorkerAnswer:
     imports: tuple[tuple[str | None, tuple[str, ...]], ...]
 
 
-def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
+def read_imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
     """Symbols that the ELF file `path` imports, by library. Raises `SymbolsUnread`."""
     command = [sys.executable, "-I", "-m", "buildmatrix.facts.symbols", os.fspath(path)]
     # Answers go into files, whose size the worker's limits bound; a pipe has no such bound.
@@ -77,7 +77,7 @@ def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
                 timeout=patience,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise SymbolsUnread(f"LIEF was ended after {patience:g} s") from None
+            raise SymbolsUnread(f"LIEF was stopped after {patience:g} s") from None
         except OSError as error:
             raise SymbolsUnread(f"LIEF cannot be started: {error.strerror or error}") from error
         if status < 0:
@@ -106,7 +106,7 @@ class Imports:
     symbols: tuple[str, ...]
 
 
-# Mangled names of C++ and Rust, as people write them; by LIEF in a process of its own
+# Mangled names
 
 
 #: Seconds for all names together; LIEF takes most of one to start.
@@ -114,10 +114,10 @@ _NAMES_PATIENCE = 20.0
 _MANGLED = ("_Z", "_R")
 
 
-def demangled(names: Sequence[str]) -> tuple[str, ...]:
-    """`names`, the mangled ones readable; as they are where that cannot be done.
+def demangle_symbols(names: Sequence[str]) -> tuple[str, ...]:
+    """Return `names`, demangle_symbols where LIEF can; the others unchanged.
 
-    Nothing is started where none is mangled.
+    Starts no process if no name is mangled.
     """
     mangled = [name for name in dict.fromkeys(names) if name.startswith(_MANGLED)]
     if not mangled:
@@ -142,8 +142,7 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(readable.get(name, name) for name in names)
 
 
-# `python -m buildmatrix.facts.symbols FILE`: imported symbols of an ELF file, as JSON. The
-# parent sets the time limit
+# Worker with FILE. The parent sets the time limit
 
 
 #: Bytes of address space. LIEF reads the whole file; 434 MB of libtorch take 0.7 GB.
@@ -191,10 +190,7 @@ def _print_imports(path: str) -> None:
     json.dump({"imports": rows}, sys.stdout)
 
 
-# `python -m buildmatrix.facts.symbols`: names of C++ and Rust as people write them.
-#
-# Reads a JSON list of names from standard input and writes one of the same length. A process of its
-# own: the names are hostile, and what reads them is native code.
+# Worker without FILE: JSON list in, JSON list of the same length out
 
 
 #: Bytes of address space, and seconds of processor time.
@@ -202,7 +198,7 @@ _NAMES_MEMORY, _NAMES_SECONDS = 2 << 30, 20
 
 
 def _print_demangled() -> None:
-    """Demangle what comes in; a name that is not mangled comes back as it is."""
+    """Demangle the names on standard input; other names come back unchanged."""
     limit_process(memory=_NAMES_MEMORY, seconds=_NAMES_SECONDS)
     import lief
 

@@ -18,7 +18,7 @@ from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import built_for
 from buildmatrix.catalogue.tables import StatedVersion
 from buildmatrix.facts.device_code.model import DeviceCode, newer_version
-from buildmatrix.facts.elf.symbols import exported
+from buildmatrix.facts.elf.symbols import exported_hashes
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution
 from buildmatrix.facts.loader.process import abi_of
@@ -351,7 +351,7 @@ def _why_older(image: ImageSubject, present: Binary, own: Binary) -> str | None:
         return f"is {'.'.join(map(str, version))}"
     if present.elf.binding is None or own.elf.binding is None:
         return None
-    ours, theirs = exported(present.elf.binding), exported(own.elf.binding)
+    ours, theirs = exported_hashes(present.elf.binding), exported_hashes(own.elf.binding)
     if not ours < theirs:
         return None
     return f"lacks {len(theirs - ours)} of its {len(theirs)} symbols"

@@ -14,7 +14,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import built_for, requirements, toolkit_line
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.binding import Unbound, unbound
+from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import HELD, is_foreign, total
@@ -258,7 +258,7 @@ class ImageSubject(Subject):
     @cached_property
     def unbound(self) -> tuple[Unbound, ...]:
         """Symbols and versions that the loader would not find."""
-        return unbound(self.linked.inventory, self.linked.resolution)
+        return find_unbound(self.linked.inventory, self.linked.resolution)
 
     @cached_property
     def tree(self) -> TreeView:

@@ -16,7 +16,7 @@ from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.elf.source import BytesSource
 
 NEEDED, USED = 0xC0008002, 0xC0010002
-DAMAGED = ("a note of GNU properties has one of a size that cannot be",)
+DAMAGED = ("a GNU property note has a property of an impossible size",)
 
 
 def read(data: bytes) -> Elf:

@@ -157,7 +157,7 @@ def test_more_names_than_are_kept_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(symbols, "MOST_NAMES", 3)
     found = read(with_symbols([(f"f{number}", GLOBAL_FUNCTION, 1) for number in range(9)]))
     assert found.defined == ("f0", "f1", "f2")
-    assert found.unread == ("more than 3 names of symbols: the first are kept",)
+    assert found.unread == ("more than 3 symbol names: only the first were read",)
 
 
 def test_names_behind_what_is_read_at_once_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_what_is_asked_for_is_kept_where_there_are_too_many_names(
     found = read(with_symbols(rows))
     assert found.undefined == (Undefined("asked"),)
     assert found.defined == ("offered",)
-    assert found.unread == ("1 names of symbols are left out: too long in sum, or not in the file",)
+    assert found.unread == ("1 symbol names were skipped: too long in total, or outside the file",)
 
 
 def test_a_file_that_is_no_elf_has_no_symbols() -> None:
@@ -210,7 +210,7 @@ def test_libraries_that_a_note_names_are_read_once_each() -> None:
 def test_a_note_that_is_no_list_of_libraries_is_told(text: bytes) -> None:
     elf = headers(Image(parts=[dlopen_note(text)]).build())
     assert elf.dlopen_notes == ()
-    assert elf.unread == ("a note that names libraries to be loaded is no valid JSON",)
+    assert elf.unread == ("a dlopen note is not valid JSON",)
 
 
 def test_the_abi_note_names_the_oldest_kernel() -> None:
@@ -223,7 +223,7 @@ def test_the_abi_note_names_the_oldest_kernel() -> None:
 def test_a_version_table_that_points_nowhere_is_told() -> None:
     elf = headers(Image(needed=["libc.so.6"], numbers={0x6FFFFFFE: 1 << 40, 0x6FFFFFFF: 3}).build())
     assert elf.version_needs == ()
-    assert elf.unread == ("a part of the table of symbol versions cannot be read",)
+    assert elf.unread == ("part of the symbol version table cannot be read",)
 
 
 def test_a_version_table_that_runs_in_circles_ends() -> None:
@@ -239,7 +239,7 @@ def test_a_version_table_that_runs_in_circles_ends() -> None:
     where = data.index(struct.pack("<QQ", 0x6FFFFFFE, 0))
     struct.pack_into("<Q", data, where + 8, 0x10000 + at)
     elf = headers(bytes(data))
-    assert elf.unread == ("a part of the table of symbol versions cannot be read",)
+    assert elf.unread == ("part of the symbol version table cannot be read",)
     assert sum(len(need.versions) for need in elf.version_needs) <= 1 << 13
 
 

@@ -18,7 +18,7 @@ from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
 from buildmatrix.commands.inspect.look import inspect
 from buildmatrix.facts import symbols
-from buildmatrix.facts.symbols import SymbolsUnread, imports
+from buildmatrix.facts.symbols import SymbolsUnread, read_imports
 from buildmatrix.reports import inspect as inspect_report
 from buildmatrix.reports.inspect import Inspection, Inspections
 
@@ -78,7 +78,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 
 def test_the_symbols_of_a_library_stand_with_it() -> None:
-    by_library = {one.library: one.symbols for one in imports(MODULE)}
+    by_library = {one.library: one.symbols for one in read_imports(MODULE)}
     assert "memcpy" in by_library["libc.so.6"]
     assert "memcpy" not in by_library[None]
     # Python's symbols have no version: ELF does not say which library they come from.
@@ -91,7 +91,7 @@ def test_mangled_names_are_told_as_they_were_written(tmp_path: Path) -> None:
     assert old in data
     path = tmp_path / "cxx.so"
     path.write_bytes(data.replace(old, new))
-    assert any("abcd::rolls(int)" in one.symbols for one in imports(path))
+    assert any("abcd::rolls(int)" in one.symbols for one in read_imports(path))
 
 
 def test_a_binary_is_told_completely(linked: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_broken_file_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
 
 def test_a_worker_that_takes_too_long_is_ended() -> None:
     with pytest.raises(SymbolsUnread, match=r"ended after 0\.01 s"):
-        imports(MODULE, patience=0.01)
+        read_imports(MODULE, patience=0.01)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_worker_replaced_by_one_that_fails_is_said_and_the_rest_is_told(
 ) -> None:
     monkeypatch.setattr(symbols.sys, "executable", stand_in(tmp_path, body))
     with pytest.raises(SymbolsUnread, match=why):
-        imports(MODULE)
+        read_imports(MODULE)
     code, text = run(MODULE)
     assert code == 3
     assert "the imported symbols are not known: LIEF" in text
@@ -182,7 +182,7 @@ def test_a_worker_replaced_by_one_that_fails_is_said_and_the_rest_is_told(
 def test_a_worker_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols.sys, "executable", "/nonexistent/python")
     with pytest.raises(SymbolsUnread, match="cannot be started"):
-        imports(MODULE)
+        read_imports(MODULE)
 
 
 # Wheels

@@ -363,7 +363,7 @@ def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
             assert contents.closed is None and not inventory.unread
         else:
             assert contents.files == most + len(packed) // file_facts._BYTES_PER_FILE < count
-            assert "of its files were looked at" in inventory.unread[0].why
+            assert "of its files were read" in inventory.unread[0].why
 
 
 def test_the_whiteout_of_the_root_hides_nothing_and_the_opaque_root_all() -> None:

@@ -13,7 +13,7 @@ import pytest
 from buildmatrix.facts.inventory import collect as collecting
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory
-from buildmatrix.facts.loader.binding import Unbound, unbound
+from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.facts.trees.directory import DirectoryTree
 
@@ -76,7 +76,7 @@ def facts_of(folder: Path) -> Inventory:
 
 
 def missing_of(inventory: Inventory) -> tuple[Unbound, ...]:
-    return unbound(inventory, resolve(inventory))
+    return find_unbound(inventory, resolve(inventory))
 
 
 def test_a_symbol_that_an_older_library_lacks_is_missing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
-from buildmatrix.facts.loader.binding import unbound, unread_libraries
+from buildmatrix.facts.loader.binding import find_unbound, unread_libraries
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.judge.locks import resolved
@@ -221,7 +221,7 @@ def tell_more(linked: LinkedFiles, resolution: Resolution) -> bool:
     return any(
         ".so." in file.path and file_name(file.path).rpartition(".so.")[0] in stems
         for file in files
-    ) or bool(unbound(linked.inventory, linked.resolution))
+    ) or bool(find_unbound(linked.inventory, linked.resolution))
 
 
 def take_affordable(

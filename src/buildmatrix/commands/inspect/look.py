@@ -25,7 +25,7 @@ from buildmatrix.facts.inventory.variants import (
     make_metadata,
     read_variants,
 )
-from buildmatrix.facts.symbols import Imports, SymbolsUnread, imports
+from buildmatrix.facts.symbols import Imports, SymbolsUnread, read_imports
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
@@ -98,7 +98,7 @@ def _inspect_file(path: Path, catalogue: Catalogue) -> Inspection:
     symbols: tuple[Imports, ...] = ()
     if inventory.loadable:
         try:
-            symbols = imports(path)
+            symbols = read_imports(path)
         except SymbolsUnread as error:
             unread.append(
                 Unread(readable(str(path)), f"the imported symbols are not known: {error}")

@@ -50,7 +50,7 @@ def add_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> 
 
 def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     """Replace all symbols with their readable forms."""
-    from buildmatrix.facts.symbols import demangled
+    from buildmatrix.facts.symbols import demangle_symbols
 
     names = {
         name
@@ -59,7 +59,7 @@ def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, .
         for name in (*use.names, *use.lacking)
     }
     ordered = sorted(names)
-    readable = dict(zip(ordered, demangled(ordered), strict=True))
+    readable = dict(zip(ordered, demangle_symbols(ordered), strict=True))
 
     def readable_use(use: Use) -> Use:
         return replace(

@@ -1,4 +1,9 @@
-"""Accelerator files and Python modules other than host ELF files."""
+"""Accelerator files and Python modules other than host ELF files.
+
+Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
+Triton caches, and static archives, whose members may hold any of these; and Python modules of other
+systems, which an import may ask for.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ from buildmatrix.facts.elf.source import (
     archive_members,
 )
 
-# Libraries and Python modules of Windows and macOS, and what those of Windows link.
+# Windows and macOS.
 #
 # Microsoft, PE Format: headers, section table, import and delay-load import directories.
 
@@ -98,11 +103,7 @@ def _offset(places: list[tuple[int, int, int]], address: int) -> int:
     return 0
 
 
-# Accelerator files other than host ELF files.
-#
-# Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
-# Triton caches, and static archives, whose members may hold any of these; and Python modules of
-# other systems, which an import may ask for.
+# Accelerator files
 
 
 #: Bytes of the head that `detect_kind` needs.

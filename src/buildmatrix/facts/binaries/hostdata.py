@@ -1,4 +1,8 @@
-"""Search for library names, marks and device code, in place or in a single pass."""
+"""Search for library names, marks and device code, in place or in a single pass.
+
+Each byte is read once and scanned in a few passes. Device code in data is recognized by its headers
+and skipped, so most of a kernel library is never read.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,7 @@ from buildmatrix.facts.elf.search import (
 )
 from buildmatrix.facts.elf.source import ByteSource
 
-# Search of host data and code for library names, marks and device code.
-#
-# Each byte is read once and scanned in a few passes. Device code in data is recognized by its
-# headers and skipped, so most of a kernel library is never read.
+# In place
 
 
 _NAMES = {needle: name for name, needle in MARKS.items()}
@@ -146,10 +147,8 @@ class HostData:
         return self._device.ended if needle in NEEDLES else _NAMES[needle] in self.marks
 
 
-# Search of a file in a single pass for library names, marks and device code.
-#
-# Uses the finders of `facts.binaries.reader`, which can seek. Here bytes arrive in order and are
-# dropped once searched; only a window is held in memory.
+# In a single pass, with the finders of `facts.binaries.reader`, which can seek. Here bytes arrive
+# in order and are dropped once searched; only a window is held in memory.
 
 
 #: Bytes behind a magic number that must be available before a container is read: its tables, and

@@ -37,7 +37,7 @@ from buildmatrix.facts.elf.source import ByteSource, BytesSource, CachedSource
 __all__ = ["Head", "HeadReader", "Malformed"]
 
 
-# Facts from the first bytes of an ELF file, however many there are.
+# First bytes.
 #
 # For files read from their start and not to their end: wheel members on an index, as deflate has no
 # entry points in the middle. Linkers put the string table of the dynamic section first and the

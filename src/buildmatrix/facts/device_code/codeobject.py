@@ -9,7 +9,7 @@ from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.layout import layout
 from buildmatrix.facts.elf.source import ByteSource
 
-# ELF objects for accelerators: cubins, and code objects of AMD, Intel and Ascend.
+# Cubins, and code objects of AMD, Intel and Ascend.
 #
 # Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the values of EM_CUDA and EM_ASCEND
 # were checked against objects in real wheels.
@@ -141,7 +141,7 @@ def read_code_object(source: ByteSource, offset: int, limit: int) -> CodeContain
     architecture = decode_architecture(machine, flags, head[8])
     note = None if architecture else _UNKNOWN
     if offset + end > limit:
-        note = note or "the device object goes on behind the end of what holds it"
+        note = note or "the device object extends beyond the end of its container"
     return CodeContainer(
         (CodeEntry("elf", CODE_OBJECT_KINDS[machine], architecture, offset, size, note=note),),
         offset + size,

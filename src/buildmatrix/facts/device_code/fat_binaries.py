@@ -128,7 +128,7 @@ def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iter
         )
         at += header_size + size
     if cut:
-        yield _unreadable(at, end, "the fat binary goes on behind the end of its section")
+        yield _unreadable(at, end, "the fat binary extends beyond the end of its section")
 
 
 def read_payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tuple[bytes, bool]:

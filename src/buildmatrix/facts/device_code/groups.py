@@ -19,7 +19,7 @@ from buildmatrix.facts.device_code.model import (
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.elf.source import ByteSource
 
-# Kernel names from the first bytes of a piece of device code.
+# Kernel names from the first bytes of a piece.
 #
 # No tables are followed: compilers put the names of sections and symbols first, so the beginning
 # has them, compressed or not. In a cubin each kernel has a section for its constants, and each
@@ -100,7 +100,7 @@ def demangle(symbol: str) -> str:
     return "::".join(parts) or symbol
 
 
-# Sums of device code per format, kind and architecture
+# Sums
 
 
 #: Distinct (format, kind, architecture) per file; real files have up to a hundred.
@@ -186,7 +186,7 @@ class _Sum:
     language: str | None
 
 
-# Groups the objects of one file by their target architectures.
+# Groups by architecture.
 #
 # A compiler makes one container per translation unit, with code for all requested architectures. If
 # one unit was compiled for fewer than the others, the file as a whole supports an architecture that

@@ -8,7 +8,7 @@ from struct import Struct, unpack_from
 from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry
 from buildmatrix.facts.elf.source import ByteSource
 
-# PTX text in host data: programs that the driver compiles at run time.
+# PTX.
 #
 # Source: NVIDIA, PTX ISA 9.0, section 11.1 (PTX Module Directives): `.version`, `.target` and
 # `.address_size` come first, in this order. `fatbin` reads the PTX in fat binaries.
@@ -50,7 +50,7 @@ def read_ptx(source: ByteSource, offset: int, limit: int) -> CodeContainer | Non
     return CodeContainer((entry,), end)
 
 
-# SPIR-V modules in a file or in host data, outside of containers.
+# SPIR-V.
 #
 # Source: Khronos, SPIR-V specification 1.6, sections 2.3 (physical layout) and 2.4 (logical
 # layout).
@@ -187,7 +187,7 @@ def _instruction(data: bytes, at: int) -> tuple[int, int]:
     return word & 0xFFFF, word >> 16
 
 
-# Target triple of LLVM bitcode.
+# LLVM bitcode.
 #
 # Source: LLVM's docs/BitCodeFormat.rst. Bitcode is a stream of bits, lowest first, in blocks. The
 # triple is a record of the module block that LLVM writes without an abbreviation.

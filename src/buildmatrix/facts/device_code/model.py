@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Facts about device code, independent of vendors
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceCode:
@@ -63,9 +61,6 @@ class CodeGroup:
     is_relocatable: bool = False
 
 
-# Entries and containers that all readers of device code return
-
-
 @dataclass(frozen=True, slots=True)
 class CodeEntry:
     """One piece of device code in a file; the fields are those of `DeviceCode`."""
@@ -94,7 +89,7 @@ class CodeContainer:
     end: int
 
 
-# File name suffixes of device code, apart for callers that look only at names
+# Suffixes
 
 
 #: Suffixes that only device code has, whatever its bytes look like (compressed, encrypted, newer):

@@ -1,1 +1,1 @@
-"""What the host's loader reads in an ELF file. Facts only, no vendors; standard library only."""
+"""ELF files as the host's loader reads them. No vendors; standard library only."""

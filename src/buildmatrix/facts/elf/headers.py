@@ -11,10 +11,8 @@ from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.layout import Layout, layout
 from buildmatrix.facts.elf.source import CachedSource
 
-# The header of an ELF file and the two tables that it points to: sections and segments.
-#
-# Counts and offsets come from the file and may lie. What cannot be used is in `unread`, one
-# sentence each, and the rest is read.
+# Header, sections and segments. Counts and offsets come from the file and may lie. Unusable ones
+# are in `unread`, one sentence each, and the rest is read.
 
 
 #: More sections than any real object has; 8 MiB of table. Objects built with one section per
@@ -28,7 +26,7 @@ LONGEST_NAME = 4096
 
 
 class Malformed(Exception):
-    """The file says that it is ELF, but its header cannot be used; `reason` is one sentence."""
+    """The file starts as ELF, but its header cannot be used; `reason` is one sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -85,11 +83,11 @@ class Headers:
     segments: tuple[Segment, ...] = ()
     #: Where the section headers begin; 0 for nowhere.
     sections_at: int = 0
-    #: What could not be read; every reader of the file adds to it.
+    #: Problems; every reader of the file adds to it.
     unread: list[str] = field(default_factory=list)
 
     def file_offset(self, address: int) -> int | None:
-        """Where the byte that is loaded at `address` lies in the file; None for nowhere."""
+        """Return the file offset of the byte that is loaded at `address`, if there is one."""
         for segment in self.segments:
             if segment.type == abi.PT_LOAD and 0 <= address - segment.address < segment.size:
                 return address - segment.address + segment.offset
@@ -159,7 +157,7 @@ def read_headers(source: CachedSource) -> Headers | None:
         flags=flags,
         os_abi=start[7],
         abi_version=start[8],
-        sections=tuple(_named(source, entries, names_index, unread)),
+        sections=tuple(_name_sections(source, entries, names_index, unread)),
         segments=segments,
         sections_at=sections_at,
         unread=unread,
@@ -175,7 +173,7 @@ def _table(
     name: str,
     unread: list[str],
 ) -> list[tuple[int, ...]]:
-    """The rows of a header table that exist, at most `most`."""
+    """Return the rows of a header table that exist, at most `most`."""
     data = source.read(offset, min(count, most) * row.size)
     rows = list(row.iter_unpack(data[: len(data) // row.size * row.size]))
     if len(rows) < count:
@@ -191,10 +189,10 @@ def _segment(row: tuple[int, ...], bits: int) -> Segment:
     return Segment(kind, flags, offset, address, size, align, memory)
 
 
-def _named(
+def _name_sections(
     source: CachedSource, rows: list[tuple[int, ...]], names_index: int, unread: list[str]
 ) -> Iterator[SectionHeader]:
-    """The sections with their names from the string table; section 0 keeps its place."""
+    """Yield the sections with their names from the string table; section 0 keeps its place."""
     names = b""
     if 0 < names_index < len(rows):
         _, _, _, _, offset, size, *_ = rows[names_index]
@@ -215,7 +213,7 @@ def _named(
         unread.append(f"the names of {nameless} sections lie outside their string table")
 
 
-# The dynamic section: what the loader reads (gABI chapter 5, "Dynamic Section")
+# Dynamic section (gABI chapter 5, "Dynamic Section")
 
 
 #: The largest seen has some hundred entries.
@@ -228,7 +226,7 @@ MOST_STRING_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """What the dynamic section says; see `Elf` for the meaning of the fields."""
+    """Entries of the dynamic section; see `Elf` for the meaning of the fields."""
 
     soname: str | None = None
     needed: tuple[str, ...] = ()
@@ -243,7 +241,7 @@ class Dynamic:
 
 
 def read_dynamic(source: CachedSource, headers: Headers) -> Dynamic:
-    """Reads the entries that the loader acts on; trouble goes to `headers.unread`."""
+    """Read the entries that the loader acts on; problems go to `headers.unread`."""
     place = _place(headers)
     if place is None:
         return Dynamic()

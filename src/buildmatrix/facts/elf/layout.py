@@ -113,7 +113,7 @@ MACHINES = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the tables of one class and byte order are laid out."""
+    """Struct formats of the tables of one class and byte order."""
 
     bits: int
     little_endian: bool

@@ -48,7 +48,7 @@ class VersionNeed:
 
     library: str
     versions: tuple[str, ...]
-    #: Those of them that the loader goes on without (VER_FLG_WEAK).
+    #: Versions of these that may be missing (VER_FLG_WEAK).
     weak: tuple[str, ...] = ()
 
 
@@ -96,7 +96,7 @@ class Undefined:
     #: The needed version, and the library that has to define it; None where versions are not used.
     version: str | None = None
     library: str | None = None
-    #: The loader goes on when no library defines it.
+    #: The loader continues if no library defines it.
     weak: bool = False
 
 

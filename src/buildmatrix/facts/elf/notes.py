@@ -13,12 +13,12 @@ from buildmatrix.facts.elf.layout import Layout
 from buildmatrix.facts.elf.model import DlopenNote
 from buildmatrix.facts.elf.source import CachedSource
 
-# Instruction levels of x86-64 in the GNU properties of an object.
+# Instruction levels of x86-64 (GNU properties).
 #
 # Source: x86-64 psABI, "Program Property"; sysdeps/x86/dl-prop.h of glibc, whose ld.so refuses an
 # object that needs a level which the processor lacks. `-z x86-64-v3` of the linker, and `-mneeded`
-# of the compiler, write that. What is only used has its own switch in the program, and is no
-# condition.
+# of the compiler, write that property. A level that is only used is no condition: the program
+# checks the processor itself.
 
 
 #: GNU_PROPERTY_X86_ISA_1_NEEDED and _USED: a bit per level, the lowest for the baseline.
@@ -39,7 +39,7 @@ class InstructionLevels:
 
 
 def read_levels(value: bytes, layout: Layout) -> InstructionLevels:
-    """What the properties of one note (NT_GNU_PROPERTY_TYPE_0) say.
+    """Return the levels in the properties of one note (NT_GNU_PROPERTY_TYPE_0).
 
     Properties are sorted by their numbers and padded to the size of an address.
     """
@@ -63,12 +63,12 @@ def _name(masks: dict[int, int], kind: int) -> str | None:
 
 
 def level_number(name: str) -> int | None:
-    """1 for `x86-64`, 3 for `x86-64-v3`; None for what is no such level."""
+    """Return 1 for `x86-64`, 3 for `x86-64-v3`; None for any other name."""
     match = _LEVEL.fullmatch(name)
     return None if match is None else int(match[1] or 1)
 
 
-# Notes (gABI chapter 5, "Note Section") that say something about the host
+# Notes (gABI chapter 5, "Note Section")
 
 
 #: Bytes read of one group of notes; core files hold megabytes of others.
@@ -87,7 +87,7 @@ _SYSTEMS = {0: "linux", 1: "hurd", 2: "solaris", 3: "freebsd"}
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the notes say; see `Elf` for the meaning of the fields."""
+    """Content of the notes; see `Elf` for the meaning of the fields."""
 
     build_id: str | None = None
     abi_tag: str | None = None
@@ -96,7 +96,7 @@ class Notes:
 
 
 def read_notes(source: CachedSource, headers: Headers) -> Notes:
-    """Reads the notes that are known here; trouble goes to `headers.unread`."""
+    """Read the known notes; problems go to `headers.unread`."""
     build_id: str | None = None
     abi_tag: str | None = None
     levels: InstructionLevels | None = None
@@ -130,9 +130,9 @@ def read_notes(source: CachedSource, headers: Headers) -> Notes:
                 damaged |= dlopen_notes is None
                 dlopen.update(dict.fromkeys(dlopen_notes or ()))
     if levels is not None and levels.is_damaged:
-        headers.unread.append("a note of GNU properties has one of a size that cannot be")
+        headers.unread.append("a GNU property note has a property of an impossible size")
     if damaged:
-        headers.unread.append("a note that names libraries to be loaded is no valid JSON")
+        headers.unread.append("a dlopen note is not valid JSON")
     if len(dlopen) > MOST_DLOPEN:
         headers.unread.append(f"more than {MOST_DLOPEN} libraries in notes: only the first count")
     return Notes(build_id, abi_tag, tuple(dlopen)[:MOST_DLOPEN], levels or InstructionLevels())
@@ -192,5 +192,5 @@ def _dlopen(value: bytes) -> list[DlopenNote] | None:
 
 
 def _printable(name: str) -> str:
-    """JSON can spell lone surrogates, which no text may hold."""
+    """Replace lone surrogates, which JSON can spell and no text may hold."""
     return name[:_LONGEST_TEXT].encode("utf-8", "backslashreplace").decode()

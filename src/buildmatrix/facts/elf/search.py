@@ -12,13 +12,13 @@ from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, SectionHeader
 from buildmatrix.facts.elf.model import Literal, Mark
 
-# Searches bytes for many needles in a few passes.
+# Search for many needles in a few passes.
 #
 # CPython has no search for several strings, and one pass over gigabytes for each of thirty needles
 # takes seconds. Needles that share a byte, their anchor, share a pass: a regular expression that
-# begins with one literal byte passes over all others at one per cycle of the processor, and what
-# stands around the anchor is looked at without leaving C. A long needle alone is found faster still
-# by `bytes.find`, which leaps by its length.
+# begins with one literal byte skips all others at one per cycle of the processor, and compares the
+# bytes around the anchor without leaving C. For a long needle, `bytes.find` is faster still: it
+# leaps by the needle's length.
 
 
 #: Needles at least as long are searched for by `bytes.find`.
@@ -54,7 +54,7 @@ class Sieve:
             self._passes.append(_pass(re.escape(bytes((anchor,))) + b"(?:%b)" % around, places))
 
     def hits(self, data: bytes, start: int, stop: int) -> list[tuple[int, bytes]]:
-        """Where needles begin in `data[start:stop]`, in order; all of their bytes are in `data`."""
+        """Return needles that begin in `data[start:stop]`, with positions, in order."""
         return sorted(self._hits(data, start, stop))
 
     def _hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
@@ -92,14 +92,14 @@ def _pass(pattern: bytes, places: Sequence[tuple[bytes, int]]) -> _Pass:
 
 
 def _around(needle: bytes, at: int) -> bytes:
-    """What must stand around the anchor, and consumes nothing: needles may overlap."""
+    """Return a pattern for bytes around the anchor. It consumes none: needles may overlap."""
     after, before = needle[at + 1 :][:_COMPARED], needle[: at + 1][-_COMPARED:]
     if len(after) + 1 >= len(before):
         return b"(?=" + re.escape(after) + b")"
     return b"(?<=" + re.escape(before) + b")"
 
 
-# Which parts of a file hold device code, and which hold data and code of the host.
+# Regions of device code, and of the host's data and code.
 #
 # A byte belongs to one region at most, however the sections of a hostile file overlap: scanning all
 # regions reads each byte of the file once.
@@ -159,11 +159,11 @@ def device_regions(headers: Headers, size: int) -> tuple[Region, ...]:
 
 
 def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region, ...]:
-    """What is loaded as data or code of the host, in file order.
+    """Return the regions that are loaded as data or code of the host, in file order.
 
-    Symbol and string tables are left out: names in there load nothing. So are debug information
-    and bytes outside all sections, where patchelf leaves old names. Without section headers these
-    are the segments, less the dynamic string table.
+    Symbol and string tables are left out: names in there load nothing. So are debug information and
+    bytes outside all sections, where patchelf leaves old names. Without section headers these are
+    the segments, less the dynamic string table.
     """
     if headers.sections:
         regions = [
@@ -190,10 +190,10 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
 
 
 def code_is_separate(headers: Headers) -> bool:
-    """Whether an executable segment holds nothing but code.
+    """Return True if an executable segment holds nothing but code.
 
-    So it is where the file's headers lie in a segment for constants. Without `-z separate-code`
-    linkers put headers, code and constants into one.
+    Then the file's headers lie in a segment for constants. Without `-z separate-code`, linkers put
+    headers, code and constants into one.
     """
     loads = [segment for segment in headers.segments if segment.type == abi.PT_LOAD]
     first = min(loads, key=lambda segment: segment.offset, default=None)
@@ -206,7 +206,7 @@ def _region(section: SectionHeader) -> Region:
 
 
 def disjoint(regions: Iterable[Region], size: int) -> Iterator[Region]:
-    """The regions in file order, cut to the file and to what no earlier one covers."""
+    """Yield the regions in file order, cut to the file and to bytes that no earlier one covers."""
     covered = 0
     for region in sorted(regions, key=lambda r: (r.offset, -r.size)):
         start = max(region.offset, covered)
@@ -216,7 +216,7 @@ def disjoint(regions: Iterable[Region], size: int) -> Iterator[Region]:
             covered = end
 
 
-# Strings in data and code that look like the names of shared libraries: what may be dlopen'ed.
+# Names of shared libraries that may be dlopen'ed.
 #
 # Found are `lib<name>.so` with or without a version (`libcuda.so.1`, `libOpenCL.so`) and other
 # names that carry one (`ld-linux-x86-64.so.2`), also at the end of a path, inside a sentence, and
@@ -225,8 +225,8 @@ def disjoint(regions: Iterable[Region], size: int) -> Iterator[Region]:
 # Not found are names put together at run time (`"lib" + name + ".so"`), names that a compiler split
 # into immediate operands (`mov rax, "libnccl."`), and names that are encoded or compressed.
 # `lib*.so` with a lower-case word directly behind it may as well be `library.source`: it counts
-# where something stands directly before it, too, as in a string table without NUL, and the
-# catalogue of library names decides.
+# only with another character directly before it, as in a string table without NUL; the catalogue of
+# library names decides.
 
 
 #: Different names kept of one file. Real files have up to a few hundred.
@@ -261,11 +261,11 @@ class LiteralFinder:
         self._hits = 0
         #: Offset behind the last name.
         self._handled = 0
-        #: True when the file holds more than is looked at.
+        #: True if the file has more than the limits allow.
         self.incomplete = False
 
     def search(self, window: Window, region: Region) -> None:
-        """Adds the names that begin their `.so` in this window."""
+        """Add the names that begin their `.so` in this window."""
         if region.executable and not _holds_lib(window.data):
             return
         for hit in _SEARCHED.finditer(window.data, window.start, window.stop + len(SO) - 1):
@@ -274,7 +274,7 @@ class LiteralFinder:
             self.look(window, region, hit.start())
 
     def look(self, window: Window, region: Region, dot: int) -> None:
-        """Adds the name around the `.so` at `dot` of this window; they come in file order."""
+        """Add the name around the `.so` at `dot` of this window; call in file order."""
         self.incomplete |= self._hits >= MOST_HITS or len(self._literals) >= MOST_NAMES
         if self.incomplete:
             return
@@ -299,7 +299,7 @@ class LiteralFinder:
         literal = self._literals.get(key)
         if literal is not None and literal.exact:
             return
-        exact = _exact(data, begin, end)
+        exact = _is_whole_string(data, begin, end)
         packed = not exact and _is_packed(data, begin, end)
         if literal is None or exact or (packed and not literal.packed):
             text = name.decode("ascii")
@@ -307,7 +307,7 @@ class LiteralFinder:
 
 
 def _holds_lib(data: bytes) -> bool:
-    """Whether the data holds `lib`, in a third of the time that any search for it takes.
+    """Return True if the data holds `lib`, in a third of the time of any search for it.
 
     `bytes.find` of one byte is memchr, and this one is rare in code.
     """
@@ -322,7 +322,7 @@ def _holds_lib(data: bytes) -> bool:
 
 
 def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
-    """Where the name around `.so` at `dot` begins and ends; None when it is none.
+    """Return the start and end of the name around `.so` at `dot`; None if there is none.
 
     `handled` is the end of the name before it, which a table without NUL runs into this one.
     """
@@ -350,13 +350,13 @@ def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
 
 
 def _is_packed(data: bytes, begin: int, end: int) -> bool:
-    """Whether other strings stand directly before and behind the name, with nothing between."""
+    """Return True if other strings touch the name on both sides."""
     before = data[begin - 1 : begin]
     return (before.isalnum() or before == b"/") and data[end : end + 1].isalnum()
 
 
-def _exact(data: bytes, begin: int, end: int) -> bool:
-    """Whether the name, or a path that ends with it, is a whole string."""
+def _is_whole_string(data: bytes, begin: int, end: int) -> bool:
+    """Return True if the name, or a path that ends with it, is a whole string."""
     if data[end : end + 1] not in (b"\0", b""):
         return False
     before = data[max(0, begin - LONGEST_STEM) : begin]
@@ -365,10 +365,10 @@ def _exact(data: bytes, begin: int, end: int) -> bool:
     return before[-1:] in (b"\0", b"")
 
 
-# Byte sequences that prove that a library was linked in statically, under neutral names.
+# Marks: byte sequences that prove static linking, under neutral names.
 #
-# Each one is a string of the library's own implementation that its callers do not have. What a mark
-# means for a vendor stands in the catalogue.
+# Each is a string of the library's own implementation that its callers do not have. The catalogue
+# assigns marks to vendors.
 
 
 #: Name of a mark and its bytes, at most `AFTER` of them.
@@ -410,18 +410,18 @@ class MarkFinder:
         self._marks: dict[str, Mark] = {}
 
     def search(self, window: Window) -> None:
-        """Adds the marks that begin in this window and were not found before."""
+        """Add the marks that begin in this window and were not found before."""
         for begin, needle in _SIEVE.hits(window.data, window.start, window.stop):
             self.add(_NAMES[needle], window.offset + begin)
 
     def add(self, name: str, offset: int) -> None:
-        """Adds a mark that was found at `offset`."""
+        """Add a mark found at `offset`."""
         self._marks.setdefault(name, Mark(name, offset))
 
     def __contains__(self, name: str) -> bool:
-        """Whether a mark was found."""
+        """Return True if the mark was found."""
         return name in self._marks
 
     def marks(self) -> tuple[Mark, ...]:
-        """What was found, in the order of the file."""
+        """Marks in the order of the file."""
         return tuple(sorted(self._marks.values(), key=lambda mark: mark.offset))

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-# Where the bytes of one file come from: memory, or another source.
-#
-# Everything in `elf` reads through `ByteSource`, so the same reader serves files, members of wheels
-# and range requests to an index.
+# Byte sources. All of `elf` reads through `ByteSource`, so the same reader serves files, members of
+# wheels and range requests to an index.
 
 
 class ByteSource(Protocol):
@@ -164,9 +162,9 @@ class MemberSource:
 
 
 def archive_members(source: ByteSource, size: int, unread: list[str]) -> Iterator[ArchiveMember]:
-    """The members in file order, none twice; trouble goes to `unread`."""
+    """Yield the members in file order, none twice; problems go to `unread`."""
     if source.read(0, len(THIN_ARCHIVE_MAGIC)) == THIN_ARCHIVE_MAGIC:
-        unread.append("a thin archive: its members lie in other files, scan those")
+        unread.append("a thin archive: its members are separate files; scan those instead")
         return
     at = len(ARCHIVE_MAGIC)
     count = 0

@@ -1,8 +1,8 @@
-"""The symbols of one object: what it needs from which library, and what it offers.
+"""The symbols of one object: those that it needs, by library, and those that it defines.
 
-A large library has some hundred thousand. So the facts of a file have what the loader needs
-(`read_binding`): names of what it needs, and the hash table of what it offers. All names are read
-on demand (`read_symbols`). Source: gABI chapter 4, "Symbol Table"; for the hash table of GNU,
+A large library has some hundred thousand. So the facts of a file have only what the loader needs
+(`read_binding`): names of needed symbols, and the hash table of defined ones. All names are read on
+demand (`read_symbols`). Source: gABI chapter 4, "Symbol Table"; for the hash table of GNU,
 https://flapenguin.me/elf-dt-gnu-hash and `dl_new_hash` in glibc's elf/dl-lookup.c.
 """
 
@@ -58,9 +58,9 @@ class _TableSymbol:
 
 
 def read_symbols(source: ByteSource, size: int) -> Symbols | None:
-    """The symbols of the ELF file in `source`, `size` bytes long; None when it is no ELF.
+    """Return the symbols of the ELF file in `source`, `size` bytes long; None if it is not ELF.
 
-    Time and memory are bounded; what is left out is in `Symbols.unread`.
+    Time and memory are bounded; `Symbols.unread` names omissions.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -82,7 +82,7 @@ def read_symbols(source: ByteSource, size: int) -> Symbols | None:
 
 @dataclass(frozen=True, slots=True)
 class _SymbolTable:
-    """Where a symbol table and its strings lie, in bytes."""
+    """Location of a symbol table and its strings, in bytes."""
 
     offset: int
     count: int
@@ -100,7 +100,7 @@ def _section_table(headers: Headers, kind: int) -> _SymbolTable | None:
 
 
 def _dynamic_table(source: CachedSource, headers: Headers, dynamic: Dynamic) -> _SymbolTable | None:
-    """The dynamic symbols; their number stands in the section header or in a hash table."""
+    """Locate the dynamic symbols; their number is in the section header or in a hash table."""
     place = _section_table(headers, abi.SHT_DYNSYM)
     if place is not None:
         return place
@@ -121,7 +121,7 @@ def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
     table = headers.file_offset(dynamic.tags.get(abi.DT_GNU_HASH, -1))
     data = source.read(table, 16) if table is not None else b""
     if table is None or len(data) < 16:
-        headers.unread.append("the number of dynamic symbols is not known")
+        headers.unread.append("the number of dynamic symbols is unknown")
         return 0
     # nbuckets, symoffset, bloom_size, bloom_shift; buckets, and chains that end with an odd hash.
     buckets, first, bloom, _ = (value for (value,) in number.iter_unpack(data))
@@ -139,7 +139,7 @@ def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
 
 
 def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Iterator[_TableSymbol]:
-    """The symbols with a name, except those that only stand for sections and files."""
+    """Yield the symbols with a name, except those of sections and files."""
     row = headers.layout.symbol
     names = _Names(source, place)
     count = min(place.count, MOST_SYMBOLS)
@@ -157,18 +157,18 @@ def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Ite
                 if name:
                     yield _TableSymbol(name, start + number, defined, info >> 4)
         if len(data) < length * row.size:
-            headers.unread.append("a symbol table goes on behind the end of the file")
+            headers.unread.append("a symbol table extends beyond the end of the file")
             break
     if place.count > MOST_SYMBOLS:
-        headers.unread.append(f"only {MOST_SYMBOLS} of {place.count} symbols were looked at")
+        headers.unread.append(f"only {MOST_SYMBOLS} of {place.count} symbols were read")
     if names.missing:
         headers.unread.append(
-            f"{names.missing} names of symbols are left out: too long in sum, or not in the file"
+            f"{names.missing} symbol names were skipped: too long in total, or outside the file"
         )
 
 
 class _Names:
-    """The names of one table. Its start is read at once, for their order is any."""
+    """Names of one table, whose start is read at once, as they are in any order."""
 
     def __init__(self, source: CachedSource, place: _SymbolTable) -> None:
         self._source = source
@@ -208,16 +208,16 @@ class _DistinctSymbols(Generic[Item]):
         self._full = False
 
     def add(self, item: Item) -> None:
-        """Keeps one more, if there is room."""
+        """Add one more, if there is room."""
         if len(self._items) < MOST_NAMES:
             self._items[item] = None
         else:
             self._full |= item not in self._items
 
     def items(self, headers: Headers) -> tuple[Item, ...]:
-        """What was kept; `headers.unread` says so where there was more."""
+        """Return all items; report to `headers.unread` if there were more."""
         if self._full:
-            headers.unread.append(f"more than {MOST_NAMES} names of symbols: the first are kept")
+            headers.unread.append(f"more than {MOST_NAMES} symbol names: only the first were read")
         return tuple(self._items)
 
 
@@ -247,7 +247,7 @@ def _dynamic_symbols(
 def _static_symbols(
     source: CachedSource, headers: Headers
 ) -> tuple[tuple[Undefined, ...], tuple[str, ...]]:
-    """What a relocatable object needs and offers."""
+    """Return the undefined and the defined symbols of a relocatable object."""
     place = _section_table(headers, abi.SHT_SYMTAB)
     undefined: _DistinctSymbols[Undefined] = _DistinctSymbols()
     defined: _DistinctSymbols[str] = _DistinctSymbols()
@@ -294,7 +294,7 @@ def read_binding(
 
 @dataclass(frozen=True, slots=True)
 class _Hashes:
-    """The part of a GNU hash table that says what is defined."""
+    """Part of a GNU hash table about defined symbols."""
 
     #: Place in the symbol table of the first symbol that has a hash.
     first: int
@@ -472,7 +472,7 @@ class DefinedSymbols:
         return frozenset(value & ~1 for value in self._either.intersection(_table(exports)))
 
 
-def exported(binding: Binding) -> frozenset[int]:
+def exported_hashes(binding: Binding) -> frozenset[int]:
     """Return the hashes of all symbols that an object defines, without their lowest bits."""
     return frozenset(value & ~1 for value in _table(binding.exports))
 

@@ -1,4 +1,4 @@
-"""Versions of symbols: what an object needs from which library, and what it defines itself.
+"""Versions of symbols: those that an object needs of each library, and those that it defines.
 
 Source: LSB core specification 5.0, "Symbol Versioning". The tables are lists whose entries hold the
 distance to the next one.
@@ -25,21 +25,21 @@ _WEAK = 2
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the two tables say."""
+    """Content of DT_VERNEED and DT_VERDEF."""
 
     needs: tuple[VersionNeed, ...] = ()
     definitions: tuple[str, ...] = ()
-    #: What the numbers in DT_VERSYM mean: the library, None for the object itself, and the version.
+    #: Number in DT_VERSYM → the library (None for the object itself) and the version.
     names: Mapping[int, tuple[str | None, str]] = field(default_factory=dict)
 
     @property
     def weak(self) -> Mapping[str, tuple[str, ...]]:
-        """By library, the versions that the loader goes on without."""
+        """By library, the versions that the loader does not insist on."""
         return {need.library: need.weak for need in self.needs if need.weak}
 
 
 def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
-    """Reads DT_VERNEED and DT_VERDEF; trouble goes to `headers.unread`."""
+    """Read DT_VERNEED and DT_VERDEF; problems go to `headers.unread`."""
     tags = dynamic.tags
     if abi.DT_VERNEED not in tags and abi.DT_VERDEF not in tags:
         return Versions()
@@ -49,7 +49,7 @@ def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> V
     needs = tuple(_needs(table, dynamic, strings, names))
     definitions = tuple(_definitions(table, dynamic, strings, names))
     if table.problem or strings.missing:
-        headers.unread.append("a part of the table of symbol versions cannot be read")
+        headers.unread.append("part of the symbol version table cannot be read")
     return Versions(needs, definitions, names)
 
 

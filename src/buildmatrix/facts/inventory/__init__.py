@@ -1,1 +1,1 @@
-"""Tree to facts. Standard library only: this package travels into the builder as one zip file."""
+"""Tree to facts. Standard library only: this package travels into the builder as a zip file."""

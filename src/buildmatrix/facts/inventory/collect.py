@@ -365,9 +365,9 @@ def _find_ancestors(paths: set[str]) -> set[str]:
     return folders
 
 
-# Files whose contents `collect` reads, as far as their names tell.
+# Names of the files whose contents `collect` reads.
 #
-# A reader of layers keeps the bytes of these as they pass by: METADATA, package lists, loader
+# A reader of layers stores the content of these in passing: METADATA, package lists, loader
 # configuration, Python sources. Links can lead `collect` to a file of any other name.
 
 
@@ -403,7 +403,7 @@ def is_content_read(path: str, size: int) -> bool:
     )
 
 
-# Inventory of a tree of which only some files were opened
+# Trees of which only some files were opened
 
 
 class _ShallowMemory:
@@ -457,7 +457,7 @@ def _find_relevance(
     return "size" if file.size >= LEAST and may_hide(file.path, file.size) else None
 
 
-# The scanner as a program: `python3 scan.pyz ROOT OUTPUT.json` (see `facts.inventory.archive`).
+# The program `python3 scan.pyz ROOT OUTPUT.json` (see `facts.inventory.archive`).
 #
 # Exit codes: 0 the inventory was written, including a list of unreadable files; 2 wrong usage; 3
 # the root cannot be read, or the output cannot be written.

@@ -13,7 +13,7 @@ from functools import partial
 from buildmatrix.facts.inventory.listing import Listing, distribution_name
 from buildmatrix.facts.inventory.model import Distribution
 
-# Packages installed by conda, mamba or pixi, from the records in `conda-meta`.
+# Records in `conda-meta`.
 #
 # Format: one JSON file `<prefix>/conda-meta/<name>-<version>-<build>.json` per package, with
 # `name`, `version`, `depends`, `files`, `paths_data.paths` (`_path`, `sha256`, `sha256_in_prefix`)
@@ -149,7 +149,7 @@ def _to_record_hash(sha256: object) -> str:
     return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")
 
 
-# Join of the conda packages and Python distributions of an environment.
+# Join with Python distributions.
 #
 # A conda package with a single Python distribution becomes that distribution, with all of its
 # files. Any other becomes a distribution of its own. Files in a Python distribution's RECORD stay

@@ -24,7 +24,7 @@ from buildmatrix.facts.inventory.variants import read_variant
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.facts.trees.wheel import install_path
 
-# Components built into a distribution, from the SBOMs in its metadata folder.
+# Components, from the SBOMs in a metadata folder.
 #
 # Formats: PEP 770 (`.dist-info/sboms/`), CycloneDX JSON (`components`), SPDX 2 JSON (`packages`).
 
@@ -81,7 +81,7 @@ def _find_purls(document: object, depth: int) -> Iterator[str]:
             yield from _find_purls(entry, depth + 1)
 
 
-# Installed distributions and file ownership.
+# Distributions.
 #
 # Formats: core metadata 2.x (METADATA, PKG-INFO), PEP 376 and the specification "Recording
 # installed projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json). Conda's records:

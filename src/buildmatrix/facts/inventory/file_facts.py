@@ -31,9 +31,6 @@ from buildmatrix.facts.trees.containers import ContainerMember
 from buildmatrix.facts.trees.formats import Format
 from buildmatrix.facts.trees.zip_archive import Inflated
 
-# Facts of one file, from a single read
-
-
 ELF_MAGIC = b"\x7fELF"
 #: Size limit of a `.pth` file of `site`; torch checkpoints with this suffix are larger.
 LARGEST_STARTUP = 1 << 20
@@ -163,7 +160,7 @@ def _inspect_python(path: str, text: bytes, size: int) -> FileFacts:
     )
 
 
-# Files in the archives, packages and self-extracting programs of a tree, one level down.
+# Containers, one level down.
 #
 # An installer, a Java runtime or a program unpacks them later, so their contents ship with the
 # tree. Most are data archives, of which only the list of members is read.
@@ -319,7 +316,7 @@ def read_container(source: RandomAccess, path: str, size: int, format: Format) -
             containers.members(Slice(source, 0, size), format, path, most)
         ):
             if number == most_files:
-                reader.note_problem(f"only {most_files} of its files were looked at")
+                reader.note_problem(f"only {most_files} of its files were read")
                 break
             reader.add(inner)
     except OSError as error:
@@ -359,7 +356,7 @@ class _ContainerReader:
             if not is_named and not _is_binary(name, inner.head()):
                 return
             if self._looked_at == MOST_EXAMINED or len(self._members) == MOST_KEPT:
-                self.note_problem(f"only {self._looked_at} of its files were looked at")
+                self.note_problem(f"only {self._looked_at} of its files were read")
                 return
             self._looked_at += 1
             with inner.open() as source:

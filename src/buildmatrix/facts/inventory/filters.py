@@ -1,13 +1,10 @@
-"""File name filters: which files may matter."""
+"""File name filters: files that may matter to an inventory or a rule."""
 
 from __future__ import annotations
 
 import re
 
 from buildmatrix.facts.device_code.model import SUFFIXES
-
-# Relevance of files by their names
-
 
 #: Bytes of the shortest mark that identifies a file.
 _SHORTEST = 4

@@ -11,7 +11,7 @@ from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import Distribution, Folder, PythonPath
 
-# Folders from which the Python interpreters of a tree import distributions, in order.
+# Folders on `sys.path`, in order.
 #
 # Follows `site` of the standard library and Debian's patch of it. Python would run the lines of
 # `.pth` files that begin with `import`; here they are skipped.
@@ -172,7 +172,7 @@ class _Sites:
         return further
 
 
-# Primary paths of files with several names, and the bytes below each folder
+# Sizes of folders, and primary paths of files with several names
 
 
 #: The largest folders, with at least this many bytes, are listed.

@@ -13,8 +13,6 @@ from typing import TypeVar
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.facts.trees.base import File, Symlink, Tree, defect, reason
 
-# Spelling of names in an inventory
-
 
 def readable(name: str) -> str:
     r"""Return `name` as valid Unicode: bytes of a file name that are not UTF-8 become `\xNN`."""
@@ -28,7 +26,7 @@ def distribution_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# Lookup of paths as a process with the tree as its root would: links stay inside
+# Paths
 
 
 #: Links followed per lookup, as in the kernel (path_resolution(7)).
@@ -97,7 +95,7 @@ class LinkedPaths:
         return "/".join(components)
 
 
-# A tree walked once, for lookups by the readers of an inventory
+# Tree
 
 
 Result = TypeVar("Result")

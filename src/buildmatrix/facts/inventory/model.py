@@ -1,4 +1,8 @@
-"""All facts of a tree, as immutable data and as JSON."""
+"""All facts of a tree, as immutable data and as JSON.
+
+Inventories are stored under the digest of the bytes they come from. Paths are relative to the
+tree's root, with `/` separators and no leading slash.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,6 @@ from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.device_code.model import DeviceCode
 from buildmatrix.facts.elf.model import Mark
 from buildmatrix.facts.python_imports import Reach
-
-# All facts of a tree. Immutable, and stored under the digest of the bytes they come from.
-#
-# Paths are relative to the tree's root, with `/` separators and no leading slash.
-
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read
 #: again.
@@ -415,8 +414,7 @@ class Inventory:
         return tuple(binary for binary in self.binaries if binary.container is None)
 
 
-# Inventory to JSON. Standard library only; `buildmatrix.images.store` reads and validates it.
-#
+# JSON, written with the standard library only; `buildmatrix.images.store` reads and validates it.
 # Fields with their default value are omitted: most sections, literals and links are many and small.
 
 

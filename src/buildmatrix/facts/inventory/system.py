@@ -96,7 +96,7 @@ def _read_string(data: bytes, offset: int) -> str:
     return data[offset:end].decode("utf-8", "backslashreplace")
 
 
-# Packages, library folders and loader configuration of a root file system
+# Packages and library folders
 
 
 #: Size limit of a package manager's list; a full desktop has about 10 MB.

@@ -1,1 +1,1 @@
-"""Which library ld.so finds for each NEEDED entry of a tree."""
+"""A model of ld.so: the library for each NEEDED entry of a tree, and symbols that stay unbound."""

@@ -55,9 +55,9 @@ class Unbound:
     version: str | None = None
 
 
-def unbound(inventory: Inventory, resolution: Resolution) -> tuple[Unbound, ...]:
-    """Return what is missing for files of distributions and what those link, by path."""
-    return tuple(_Binder(inventory, resolution).unbound())
+def find_unbound(inventory: Inventory, resolution: Resolution) -> tuple[Unbound, ...]:
+    """Return symbols and versions that distributions' files and their libraries lack, by path."""
+    return tuple(_Binder(inventory, resolution).find_unbound())
 
 
 def unread_libraries(
@@ -66,13 +66,13 @@ def unread_libraries(
     objects: Collection[str],
     libraries: Collection[str],
 ) -> tuple[str, ...]:
-    """Return paths of files whose symbols have to be known to say what `objects` lack.
+    """Return paths of files that must be read before `objects` can be checked.
 
     First those of `libraries`, which are SONAMEs, then all others of a process where one of those
     lacks a symbol.
     """
     binder = _Binder(inventory, resolution, libraries)
-    for _ in binder.unbound(objects):
+    for _ in binder.find_unbound(objects):
         pass
     return tuple(sorted(binder.unread))
 
@@ -98,9 +98,11 @@ class _Binder:
         self._exports: dict[str, frozenset[int]] = {}
         self._hash: Mapping[str, int] = {}
 
-    def unbound(self, objects: Collection[str] | None = None) -> Iterator[Unbound]:
+    def find_unbound(self, objects: Collection[str] | None = None) -> Iterator[Unbound]:
         """Check each object, or those at the paths `objects`."""
-        judged = sorted(path for path in self._judged() if objects is None or path in objects)
+        judged = sorted(
+            path for path in self._checked_objects() if objects is None or path in objects
+        )
         defined = DefinedSymbols(
             {
                 name
@@ -117,7 +119,7 @@ class _Binder:
             yield from self._versions(path)
             yield from self._symbols(path)
 
-    def _judged(self) -> Iterable[str]:
+    def _checked_objects(self) -> Iterable[str]:
         """Files of distributions, and what they link."""
         reached = {
             path: None
@@ -126,20 +128,20 @@ class _Binder:
         }
         ahead = list(reached)
         for path in ahead:  # grows while it is walked
-            for further in self._linked(path):
+            for further in self._linked_paths(path):
                 if further not in reached:
                     reached[further] = None
                     ahead.append(further)
         return reached
 
-    def _linked(self, path: str) -> Iterator[str]:
+    def _linked_paths(self, path: str) -> Iterator[str]:
         for paths in self._links.get(path, {}).values():
             yield from (further for further in paths if further in self._binaries)
 
     def _versions(self, path: str) -> Iterator[Unbound]:
         """Versions that the library at hand does not define."""
         for need in self._binaries[path].elf.version_needs:
-            libraries = self._named(path, need.library)
+            libraries = self._files_named(path, need.library)
             definitions = [library.elf.version_definitions for library in libraries]
             for version in need.versions:
                 if (
@@ -159,16 +161,16 @@ class _Binder:
         unread = {*scope.closed, *(item for item in scope.objects if item not in self._exports)}
         for need in needs:
             if need.library is not None and need.version is not None:
-                yield from self._of_version(path, scope, unread, need)
+                yield from self._check_versioned(path, scope, unread, need)
             elif not unread and (missing := self._missing(need, scope.objects)):
-                yield from self._of_no_version(path, scope, missing)
+                yield from self._check_unversioned(path, scope, missing)
 
     def _missing(self, need: SymbolNeed, objects: Iterable[str]) -> list[str]:
         """The symbols that none of `objects` defines, all of which were read."""
         defined = frozenset[int]().union(*(self._exports[item] for item in objects))
         return [name for name in need.names if self._hash[name] not in defined]
 
-    def _of_version(
+    def _check_versioned(
         self, path: str, scope: _Scope, unread: set[str], need: SymbolNeed
     ) -> Iterator[Unbound]:
         assert need.library is not None
@@ -177,9 +179,9 @@ class _Binder:
             if need.library in self._libraries:
                 self.unread |= own
             return
-        libraries = self._named(path, need.library)
+        libraries = self._files_named(path, need.library)
         definitions = [item.elf.version_definitions for item in libraries]
-        # Where the version is missing altogether, that is said.
+        # A version that is missing altogether is reported as such.
         if (
             not libraries
             or any(defined and need.version not in defined for defined in definitions)
@@ -194,7 +196,9 @@ class _Binder:
                 path, tuple(missing), tuple(item.path for item in libraries), need.version
             )
 
-    def _of_no_version(self, path: str, scope: _Scope, missing: Sequence[str]) -> Iterator[Unbound]:
+    def _check_unversioned(
+        self, path: str, scope: _Scope, missing: Sequence[str]
+    ) -> Iterator[Unbound]:
         if self._closed or not all(map(_SYSTEM.fullmatch, scope.absent)):
             return
         abi = abi_of(self._binaries[path])
@@ -228,7 +232,7 @@ class _Binder:
         soname = self._binaries[path].elf.soname
         return {file_name(path), *((soname,) if soname else ())}
 
-    def _named(self, path: str, library: str) -> list[Binary]:
+    def _files_named(self, path: str, library: str) -> list[Binary]:
         """The files that a NEEDED entry leads to; none where not all are known."""
         paths = self._links.get(path, {}).get(library, ())
         libraries = [self._binaries[item] for item in paths if item in self._binaries]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, PythonLoad
 
-# A process as ld.so builds it: its objects, and the search paths that they bring
+# Objects and search paths
 
 
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
@@ -19,7 +19,7 @@ _MUSL_TOKEN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
 
 @dataclass(frozen=True, slots=True)
 class Abi:
-    """What all objects of one process have in common."""
+    """Properties that all objects of one process share."""
 
     machine: str
     bits: int
@@ -28,13 +28,13 @@ class Abi:
 
 @dataclass(frozen=True, slots=True)
 class SystemFolders:
-    """How the C library of a tree was configured for one ABI."""
+    """Configuration of a tree's C library for one ABI."""
 
     #: The default folders, in order.
     folders: tuple[str, ...]
-    #: What $LIB stands for.
+    #: Value of $LIB.
     lib: str
-    #: Path of musl's loader, where that is the one.
+    #: Path of musl's loader, if the tree uses musl.
     musl: str | None = None
 
 
@@ -79,7 +79,7 @@ def expand(entries: Sequence[str], origin: str, system: SystemFolders, abi: Abi)
 
 
 def expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
-    """As `expand`, for musl: it knows $ORIGIN only, and drops a path with other tokens.
+    """Expand search paths as musl does: only $ORIGIN, and no path with other tokens.
 
     It does not look where the name ends: `$ORIGINAL` is the origin with `AL` behind it.
     """
@@ -95,7 +95,7 @@ def abi_of(binary: Binary) -> Abi:
 
 
 def is_program(binary: Binary) -> bool:
-    """Whether a process begins with it."""
+    """Return True if a process can start with this binary."""
     return binary.elf.interpreter is not None or binary.elf.type == "exec"
 
 
@@ -109,7 +109,7 @@ def file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-# Binaries by the names that a loader looks for
+# Names of libraries
 
 
 class LibraryNames:
@@ -134,22 +134,22 @@ class LibraryNames:
         """All names."""
         return iter(self._by_name)
 
-    def having(self, name: str) -> Collection[str]:
-        """Paths of the binaries with this file name or soname."""
+    def paths_named(self, name: str) -> Collection[str]:
+        """Return paths of the binaries with this file name or soname."""
         return self._by_name.get(name, ())
 
-    def of_abi(self, name: str, abi: Abi) -> tuple[str, ...]:
-        """Paths of the binaries of the ABI with the last part of `name`, sorted."""
+    def paths_with_abi(self, name: str, abi: Abi) -> tuple[str, ...]:
+        """Return paths of the binaries of the ABI with the last part of `name`, sorted."""
         key = (file_name(name), abi)
         if key not in self._of_abi:
-            paths = self.having(key[0])
+            paths = self.paths_named(key[0])
             self._of_abi[key] = tuple(
                 sorted(path for path in paths if abi_of(self._binaries[path]) == abi)
             )
         return self._of_abi[key]
 
 
-# Libraries that Python files load by their path, before a binary needs them
+# Preloads by Python files
 
 
 class Preloads:
@@ -166,7 +166,7 @@ class Preloads:
                     self._patterns.setdefault(load.owner or "", []).append((pattern, place))
 
     def place(self, owner: str | None, paths: Iterable[str]) -> str | None:
-        """Where `owner` loads one of `paths`, or None."""
+        """Return the place at which `owner` loads one of `paths`, or None."""
         for path in paths:
             for pattern, place in self._patterns.get(owner or "", ()):
                 if pattern.match(f"/{path}"):
@@ -174,7 +174,7 @@ class Preloads:
         return None
 
 
-# How the C libraries of a tree were configured: their default folders
+# Layout of the C library
 
 
 #: Debian's name of a machine in library folders (multiarch tuples).
@@ -208,28 +208,28 @@ class SystemLayouts:
         #: Whether the tree holds a C library.
         self.is_root = any(name == _LIBC or name.startswith(_MUSL) for name in names)
 
-    def of(self, abi: Abi, interpreter: str | None) -> SystemFolders:
-        """The layout of the tree's own C library, whose folder is one of the default folders."""
+    def layout_of(self, abi: Abi, interpreter: str | None) -> SystemFolders:
+        """Return the layout of the tree's C library, whose folder is one of the default folders."""
         if abi not in self._layouts:
             self._layouts[abi] = self._find(abi)
         layout = self._layouts[abi]
         if interpreter is None or (layout.musl is not None) == (_MUSL in interpreter):
             return layout
         if _MUSL in interpreter:
-            return self._of_musl(self._paths.file(interpreter) or interpreter.lstrip("/"))
+            return self._musl_layout(self._paths.file(interpreter) or interpreter.lstrip("/"))
         return layout
 
-    def _of_musl(self, loader: str) -> SystemFolders:
+    def _musl_layout(self, loader: str) -> SystemFolders:
         architecture = file_name(loader).removeprefix(_MUSL).partition(".")[0]
         folders = self._musl_folders.get(architecture, _MUSL_DEFAULT)
         return SystemFolders(folders, "lib", loader)
 
     def _find(self, abi: Abi) -> SystemFolders:
-        libraries = self._names.of_abi(_LIBC, abi)
+        libraries = self._names.paths_with_abi(_LIBC, abi)
         if not libraries:
             for name in sorted(self._names):
-                if name.startswith(_MUSL) and self._names.of_abi(name, abi):
-                    return self._of_musl(self._names.of_abi(name, abi)[0])
+                if name.startswith(_MUSL) and self._names.paths_with_abi(name, abi):
+                    return self._musl_layout(self._names.paths_with_abi(name, abi)[0])
         multiarch = f"lib/{_MULTIARCH.get(abi.machine, abi.machine + '-linux-gnu')}"
         wide = "lib64" if abi.bits == 64 else "lib32"
         layouts = (

@@ -1,4 +1,4 @@
-"""Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it."""
+"""Resolution of NEEDED entries in a root file system, as by ld.so of glibc or musl."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from buildmatrix.facts.loader.process import (
     is_program,
 )
 
-# Where each NEEDED entry of a tree leads
+# Results
 
 
 Rule = Literal[
@@ -35,7 +35,7 @@ Rule = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """How one NEEDED entry of one binary is resolved."""
+    """Resolution of one NEEDED entry of one binary."""
 
     #: Path of the binary that needs it.
     binary: str
@@ -69,12 +69,13 @@ class Resolution:
 
     #: Sorted by binary, in the order of its entries.
     needed: tuple[Needed, ...]
-    #: Whether the tree holds a C library. Without one it is no root file system, and what the
-    #: system provides cannot be found in it.
+    #: True if the tree has a C library. Without one it is not a root file system, and the system's
+    #: libraries cannot be found in it.
     is_root: bool
     #: Binaries that were not traced, with the reason.
     unread: tuple[Unread, ...] = ()
-    #: What LD_PRELOAD and ld.so.preload put into programs: `binary` is the first such program.
+    #: Libraries that LD_PRELOAD and ld.so.preload add to programs: `binary` is the first such
+    #: program.
     preloaded: tuple[Needed, ...] = ()
 
     @property
@@ -90,7 +91,7 @@ class Resolution:
         return links
 
 
-# Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it.
+# The search
 #
 # The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
 #
@@ -227,20 +228,20 @@ class Resolver:
     def resolve_opened(self, binary: Binary | None, name: str) -> Needed:
         """Resolve a name that a binary opens; see `resolve_opened`."""
         if binary is None:
-            abis = [abi_of(self._binaries[path]) for path in sorted(self._names.having(name))]
+            abis = [abi_of(self._binaries[path]) for path in sorted(self._names.paths_named(name))]
             abi = max(abis, key=lambda abi: abi.bits, default=Abi("x86_64", 64, True))
             binary = Binary("", 0, Elf(abi.bits, abi.little_endian, abi.machine, "dyn"))
         process = self._trace(binary)
         return self._load(process, process.objects[0], name)
 
     def _starts(self) -> list[str]:
-        """All binaries: programs, then what no binary needs, then the rest.
+        """Return all binaries: programs, then those that no binary needs, then the rest.
 
         A library is judged in the processes that load it, where it may inherit search paths. Only
         what no process before it has loaded is traced alone.
         """
         names = {name for binary in self._binaries.values() for name in binary.elf.needed}
-        asked_for = {path for name in names for path in self._names.having(name)}
+        asked_for = {path for name in names for path in self._names.paths_named(name)}
         return sorted(
             self._binaries,
             key=lambda path: (not is_program(self._binaries[path]), path in asked_for, path),
@@ -249,7 +250,7 @@ class Resolver:
     def _trace(self, binary: Binary) -> Process:
         """Load `binary` and all that it needs as ld.so does."""
         abi = abi_of(binary)
-        system = self._systems.of(abi, binary.elf.interpreter)
+        system = self._systems.layout_of(abi, binary.elf.interpreter)
         environment = expand(self._environment, f"/{folder_of(binary.path)}", system, abi)
         process = Process(abi, system, environment, [], {})
         program = self._join(process, binary, f"/{binary.path}", None)
@@ -318,7 +319,7 @@ class Resolver:
             process.loaded[name] = joined
             by = _search_path_owner(requester, rule, place)
             return Needed(requester_path, name, path, rule, by=by, place=place)
-        anywhere = self._names.of_abi(name, process.abi)
+        anywhere = self._names.paths_with_abi(name, process.abi)
         preload = self._preloads.place(requester.binary.owner, anywhere)
         return Needed(requester_path, name, None, None, tuple(searched), anywhere, preload)
 
@@ -361,7 +362,9 @@ class Resolver:
                     # ldconfig makes no links in there: a soname leads to whatever file has it.
                     resolved = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
                     with_soname = (
-                        path for path in self._names.having(name) if folder_of(path) == resolved
+                        path
+                        for path in self._names.paths_named(name)
+                        if folder_of(path) == resolved
                     )
                     yield from (f"/{path}" for path in sorted(with_soname))
             yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)

@@ -21,7 +21,7 @@ from buildmatrix.facts.python_imports.syntax import (
     evaluated_at_definition,
 )
 
-# Possible imports within one distribution, to select the modules worth following
+# Modules worth following
 
 
 #: Entries in the imports for computed names.
@@ -147,7 +147,7 @@ class ImportGraph:
                     yield path
 
 
-# Python files of a wheel that its import runs, found in the course of reading it
+# Files of a wheel, in the course of reading it
 
 
 class ImportStages:
@@ -204,7 +204,7 @@ class ImportStages:
             module = module.rpartition(".")[0]
 
 
-# Calls that a module makes at import time on every system
+# Calls at import time on every system
 
 
 #: Depth of nested functions called at import time.

@@ -17,8 +17,6 @@ from buildmatrix.facts.python_imports.syntax import (
 )
 from buildmatrix.facts.python_imports.values import UNKNOWN, Evaluator, Scope, Value, make_scope
 
-# One parsed module of a distribution, and the arguments of calls of its functions
-
 
 @dataclass(slots=True)
 class Module:
@@ -93,7 +91,7 @@ def _find_returned(function: Function) -> Iterator[ast.expr]:
         ahead.extend(children(node))
 
 
-# Calls that load libraries, by name, and the places in a module that make them
+# Loading calls
 
 
 #: Call to the exception that it raises if the library cannot be loaded; None for a search.

@@ -1,4 +1,9 @@
-"""Syntax trees and normal form of Python files, within limits."""
+"""Syntax trees and normal form of Python files, within limits.
+
+Normal form: text in UTF-8 without a byte order mark, lines ending with a line feed, identifiers in
+one spelling; and a syntax tree with fewer kinds of nodes, without parts that are never evaluated,
+and with the code in the constants that a module runs. Other modules here know no other form.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import tokenize
 import unicodedata
 import warnings
 
-# Syntax trees of Python files, within the limits of this interpreter's parser and of memory
+# Syntax trees
 
 
 #: Signs and line ends of a parsed file; the largest file of tensorflow has 75,000. Nothing else
@@ -69,11 +74,7 @@ def parse(source: bytes) -> ast.Module:
         raise Unparsable("nested too deep to be parsed") from None
 
 
-# Normal form of Python files, the only form that other modules here know.
-#
-# Text in UTF-8 without a byte order mark, lines ending with a line feed, identifiers in one
-# spelling; and a syntax tree with fewer kinds of nodes, without parts that are never evaluated, and
-# with the code in the constants that a module runs.
+# Normal form
 
 
 _BOM = b"\xef\xbb\xbf"

@@ -1,4 +1,10 @@
-"""Partial parsing of Python that the running interpreter's parser rejects."""
+"""Partial parsing of Python that the running interpreter's parser rejects.
+
+A wheel may be for a newer Python than the scanner's. Syntax of newer versions is rewritten to
+syntax that every parser accepts (type parameters, PEP 695; strings with code, PEP 701 and 750;
+`except A, B`, PEP 758; `lazy import`, PEP 810). Statements that are still invalid are omitted and
+reported; all others are read. Line numbers do not change.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +17,8 @@ from typing import Literal, cast
 
 from buildmatrix.facts.python_imports.parser import OtherSyntax, parse, parse_with_lock
 
-# Tokens of Python source of any version, on every interpreter.
-#
-# `tokenize` knows the syntax of its own interpreter. This module knows the common syntax of all
-# Python versions, and strings with code inside (PEP 498, 701, 750).
+# Tokens. `tokenize` knows the syntax of its own interpreter. This module knows the common syntax of
+# all Python versions, and strings with code inside (PEP 498, 701, 750).
 
 
 Kind = Literal["name", "number", "string", "code-string", "operator", "newline", "comment", "space"]
@@ -183,12 +187,7 @@ def _skip_format(text: str, at: int, quotes: str, depth: int) -> int:
         at = _read_code(text, at + 1, quotes, depth + 1)[0] if text[at] == "{" else at + 1
 
 
-# Partial parsing of Python that the running interpreter's parser rejects.
-#
-# A wheel may be for a newer Python than the scanner's. Syntax of newer versions is rewritten to
-# syntax that every parser accepts (type parameters, PEP 695; strings with code, PEP 701 and 750;
-# `except A, B`, PEP 758; `lazy import`, PEP 810). Statements that are still invalid are omitted and
-# reported; all others are read. Line numbers do not change.
+# Parser
 
 
 #: Depth of nested blocks searched for the invalid statement.
@@ -387,7 +386,7 @@ def _rewrite_except(signs: Sequence[Token], texts: dict[int, str]) -> None:
     texts[colon.start] = "):"
 
 
-# Statements that are no Python
+# Invalid statements
 
 
 class _Repair:

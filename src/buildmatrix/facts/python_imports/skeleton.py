@@ -13,7 +13,7 @@ from itertools import islice
 from buildmatrix.facts.python_imports.parser import Unparsable, parse
 from buildmatrix.facts.python_imports.source import has_loading_word
 
-# Python files without most function bodies, which are parsed when called.
+# Skeletons: files without most function bodies, which are parsed when called.
 #
 # An import runs the statements of a module and few of its functions, and a syntax tree takes ten
 # times as long as this. Bodies without an import are omitted. If the bytes leave any doubt about
@@ -205,7 +205,7 @@ def _body_pattern(indent: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?>(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*)" % (indent + 1, _REST))
 
 
-# Relevant parts of large generated Python files.
+# Excerpts of large generated files.
 #
 # Bindings of a whole interface have tens of thousands of statements, and load their library in one
 # of them. A syntax tree takes some 60 times its source, so all others are omitted.

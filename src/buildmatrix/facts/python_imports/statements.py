@@ -9,7 +9,7 @@ from sys import intern
 
 from buildmatrix.facts.python_imports.parser import Unparsable, parse
 
-# Import statements in the text of a Python file, by regular expressions
+# Imports
 
 
 #: Separator of words in one line, or in lines joined by a backslash.
@@ -153,10 +153,8 @@ def _names(listing: bytes) -> Iterator[list[str]]:
             yield words
 
 
-# Literals in Python files that are named after a version or a build.
-#
-# Builders write such files: `version.py` with `cuda = '12.4'`, `build_info.py` with a dictionary.
-# Only literals at module level are read; nothing is computed or run.
+# Versions. Builders write files of literals: `version.py` with `cuda = '12.4'`, `build_info.py`
+# with a dictionary. Only literals at module level are read; nothing is computed or run.
 
 
 #: File size limit; the largest known, with functions that print it, have 8,000 bytes.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-# Walks over syntax trees, several times as fast as those of `ast`.
-#
-# Nodes without a meaning of their own are skipped: operators, and contexts of names.
+# Walks. Nodes without a meaning of their own are skipped: operators, and contexts of names. Several
+# times as fast as those of `ast`.
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -101,7 +100,7 @@ def definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
             ahead.extend(reversed(children(node)))
 
 
-# Outcome of conditions on any Linux machine when a module is imported
+# Conditions
 
 
 def evaluate_condition(

@@ -322,7 +322,7 @@ def _open_stream(source: Slice) -> Readable:
     return open_zstandard(raw)
 
 
-# Debian packages and self-extracting scripts
+# Packages and scripts
 
 
 def _deb_data(source: Slice) -> Slice:

@@ -14,11 +14,9 @@ from typing import Any, Protocol
 
 from buildmatrix.facts.trees.base import Readable, Unreadable
 
-# Zstandard (RFC 8878), by whichever library is available.
-#
-# Python 3.14's, the same as a package for older ones, or the system's, which dpkg and rpm require,
-# so that most images with Python have it. The scanner also runs in images where nothing can be
-# installed.
+# Zstandard (RFC 8878): Python 3.14's, the same as a package for older ones, or the system's, which
+# dpkg and rpm require, so that most images with Python have it. The scanner also runs in images
+# where nothing can be installed.
 
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -281,7 +279,7 @@ class FrameDecompressor:
         return b"".join(pieces)
 
 
-# Sequential decompression of xz, bzip2 and Zstandard
+# Formats as streams
 
 
 #: Compressed bytes to process at once.
@@ -330,7 +328,7 @@ def open_zstandard(stream: Readable) -> Readable:
     return StreamDecompressor(stream, begin)
 
 
-# Sequential access to compressed streams and their content
+# Compressed streams and their content
 
 
 #: Bytes before the current position that can be read again, for detecting compression.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from buildmatrix.facts.trees.base import Closing, Unreadable
 
-# Central directory of ZIP archives, read with one or two reads from the end.
+# Central directory.
 #
 # Source: the ZIP application note 6.3 (4.3.12 to 4.3.16, 4.5.3 for zip64). Ambiguities are resolved
 # as by Python's `zipfile`, which installers use. Everything else must be consistent: tools would
@@ -225,9 +225,8 @@ def _read_zip64(extra: bytes, size: int, compressed: int, offset: int) -> tuple[
     raise Unreadable("no readable ZIP archive: the zip64 sizes of a member are missing")
 
 
-# Members of archives in bounded memory. Deflate can only be read from its start.
-#
-# `Sequential` reads a member and checks its CRC at the end; `Inflated` adds random access.
+# Members. Deflate can only be read from its start: `Sequential` reads a member and checks its CRC
+# at the end, `Inflated` adds random access.
 
 
 #: Decompressed bytes to process at once.
