@@ -293,7 +293,7 @@ def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
 
 
 @contextmanager
-def exported(engine: Engine, image: str) -> Iterator[Tree]:
+def export_image(engine: Engine, image: str) -> Iterator[Tree]:
     """Open the files of an engine's image by exporting it to a temporary file."""
     with scratch("image") as folder:
         path = folder / "image.tar"

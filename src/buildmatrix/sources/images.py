@@ -19,7 +19,7 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.text import printable, shown, size
-from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported, saved_image
+from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image, saved_image
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, with_lines
@@ -200,7 +200,7 @@ class DockerImage(Installed):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`: it is exported into a temporary file."""
-        return lambda: exported(options.engine(), self.name)
+        return lambda: export_image(options.engine(), self.name)
 
 
 # `registry:HOST/NAME[:TAG][@DIGEST]`: an image in a registry, read without an engine.

@@ -18,7 +18,7 @@ import msgspec
 
 from buildmatrix.base.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported
+from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image
 from buildmatrix.facts.inventory.model import Inventory, Layer
 from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.sources.state.folder import TargetFiles
@@ -269,7 +269,7 @@ def image_opener(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
     def opened() -> Iterator[Tree]:
         running_engine = engine()
         name, _ = _present_image(files, running_engine)
-        with exported(running_engine, name) as tree:
+        with export_image(running_engine, name) as tree:
             yield tree
 
     return opened
