@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from buildmatrix.images.oci.documents import Platform
 
 
-# The interface of an engine, and what goes in and out of it
-
-
 #: File in the output folder of a scan.
 INVENTORY = "inventory.json"
 
@@ -277,7 +274,7 @@ class Engine(Protocol):
         """Stream the bytes of `docker save` for an existing image; nothing is stored."""
 
 
-# Readers of an image's files: exported by its engine, or saved in a file
+# Files of an image
 
 
 OpenTree = Callable[[], AbstractContextManager[Tree]]

@@ -18,7 +18,7 @@ from typing import IO
 
 from buildmatrix.base.errors import BuildError, Interrupted
 
-# Output of builds, cleaned for terminals, logs and one-line messages
+# Output
 
 
 # ECMA-48 control sequences (CSI, OSC and two-character escapes), then other C0 and C1 characters.
@@ -45,7 +45,7 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-# Messages for errors of the local disk
+# Disk errors
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -71,7 +71,7 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-# Child processes, whose output is read, and which are ended with all their descendants
+# Processes
 
 
 #: Seconds for cleanup after SIGINT, in which buildx cancels its build.

@@ -125,7 +125,7 @@ def test_the_project_itself_is_installed_from_its_wheel(tmp_path: Path) -> None:
     world = make_world(tmp_path, SPEC.replace("[defaults]\n", f"[defaults]\n{INSTALLED}"))
     (world.root / "pyproject.toml").write_text('[project]\nname = "inferno"\ndependencies = []\n')
     folder = world.root / world.spec.targets[0].wheel_folder
-    with pytest.raises(BuildmatrixError, match=r"server holds no wheel of pyproject\.toml"):
+    with pytest.raises(BuildmatrixError, match=r"server has no wheel of pyproject\.toml"):
         build(world)
     folder.mkdir(parents=True)
     name, data = wheel_bytes("inferno", "1.0", modules={"inferno": "z = 3\n"})

@@ -16,9 +16,9 @@ from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
 from buildmatrix.engines.render.dockerfile import (
+    add_build_parts,
     builtin_templates,
     dockerfile,
-    equipped,
     make_environment,
 )
 from buildmatrix.locks.model import Lock
@@ -204,6 +204,6 @@ def test_what_the_target_says_is_kept_beside_what_its_backend_needs(tmp_path: Pa
         user=User("app", 10001, ("video", "HwHiAiUser")),
         system_packages=("libgomp1",),
     )
-    both = equipped(target, replace(BUILDS["npu"], packages=("libnuma1", "libgomp1")))
+    both = add_build_parts(target, replace(BUILDS["npu"], packages=("libnuma1", "libgomp1")))
     assert both.user.groups == ("video", "HwHiAiUser")
     assert both.system_packages == ("libnuma1", "libgomp1")

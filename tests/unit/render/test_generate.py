@@ -62,8 +62,8 @@ def test_files_of_a_target_that_is_no_more_are_reported_and_then_removed(tmp_pat
     after = spec_of(tmp_path, CPU)
     reported = differences(after, files_of(after))
     assert (
-        ".buildmatrix/generated/cuda12.8-py312-server/Dockerfile belongs to no target of this "
-        "specification" in reported
+        ".buildmatrix/generated/cuda12.8-py312-server/Dockerfile does not belong to "
+        "any target of this specification" in reported
     )
     write(after, files_of(after))
     assert differences(after, files_of(after)) == ()

@@ -27,11 +27,6 @@ from buildmatrix.engines.docker.follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing
 
-# Inputs and results of `docker buildx bake`.
-#
-# Bake file and metadata: https://docs.docker.com/build/bake/reference/ and
-# https://docs.docker.com/reference/cli/docker/buildx/bake/#metadata-file.
-
 
 def image_overlay(
     job: BuildJob, surroundings: Surroundings, output: str, tags: Sequence[str] | None = None
@@ -192,7 +187,7 @@ def _bases(materials: Sequence[_Material]) -> dict[str, str]:
     return bases
 
 
-# Runs of `docker buildx bake`, each with its log, its overlay and its metadata file
+# Runs, each with its log, its overlay and its metadata file
 
 
 #: Timeout in seconds for a builder that hung before it gets another target.

@@ -25,7 +25,7 @@ from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, Und
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.process import plain
 
-# Read-ahead, to export and decompress an image concurrently
+# Read-ahead
 
 
 #: Maximum chunks in memory.

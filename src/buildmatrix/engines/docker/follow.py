@@ -1,4 +1,9 @@
-"""Progress, log and failed step of one build, from the output of `--progress=rawjson`."""
+"""Progress, log and failed step of one build, from the output of `--progress=rawjson`.
+
+Each line is one JSON object of BuildKit's `client.SolveStatus` (moby/buildkit, client/graph.go):
+lists of vertexes (steps), statuses (transfers), logs (output, base64) and warnings. The stream is
+followed by plain text: the source excerpt and the final `ERROR: ...`.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,6 @@ import msgspec
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.process import megabytes, plain, shorten
-
-# Parser of the standard error of `docker buildx bake --progress=rawjson`.
-#
-# Each line is one JSON object of BuildKit's `client.SolveStatus` (moby/buildkit, client/graph.go):
-# lists of vertexes (steps), statuses (transfers), logs (output, base64) and warnings. The stream is
-# followed by plain text: the source excerpt and the final `ERROR: ...`.
-
 
 #: Maximum bytes of a line. BuildKit splits the output of a step into logs of at most 32 KiB.
 MAX_LINE = 1 << 20
@@ -94,7 +92,7 @@ def _skip_rest_of_line(stream: IO[bytes]) -> None:
         pass
 
 
-# Progress, log and failed step of one build
+# One build
 
 
 #: Lines of a step's output to keep for the explanation of its failure.

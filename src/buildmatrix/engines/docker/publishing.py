@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry.client import Registry
 
 
-# Conversion of a `docker save` archive to an image layout that registries accept
+# Conversion of a `docker save` archive to an image layout
 
 
 #: Media types of layers in Docker's older store → after compression.

@@ -1,1 +1,1 @@
-"""Images without a daemon and without root: what a Dockerfile of ours says, as blobs."""
+"""Images without a daemon and without root, assembled from the Dockerfiles of our templates."""

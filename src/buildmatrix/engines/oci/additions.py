@@ -20,10 +20,8 @@ from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry
 from buildmatrix.matrix.model import User
 
-# Files that COPY adds to an image: those of the context that are not ignored.
-#
-# Modes are reduced as in git: 0755 if executable by the owner, else 0644. So the umask, ACLs or
-# archive of a checkout do not change the image, and its user can read files of root.
+# COPY. Modes are reduced as in git: 0755 if executable by the owner, else 0644. So the umask, ACLs
+# or archive of a checkout do not change the image, and its user can read files of root.
 
 
 _CHUNK: Final = 1 << 20
@@ -31,7 +29,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """A file, folder or link in the copied source; `path` is empty for the source itself."""
+    """A file, folder or link in the copy_entry source; `path` is empty for the source itself."""
 
     path: str
     kind: str
@@ -109,7 +107,7 @@ class Context:
             raise UndecidedError(f"{path} is neither file, folder nor link, and cannot be copied")
 
 
-def copied(entry: ContextEntry, path: str) -> InstalledFile:
+def copy_entry(entry: ContextEntry, path: str) -> InstalledFile:
     """Return the layer's file for an entry with the destination `path`."""
     new = LayerEntry(path, entry.kind, entry.mode, entry.size, entry.target)  # type: ignore[arg-type]
     return InstalledFile(new, _content(entry) if entry.kind == "file" else tuple)
@@ -126,7 +124,7 @@ def _content(entry: ContextEntry) -> Callable[[], Iterator[bytes]]:
         except OSError as error:
             raise UndecidedError(f"{entry.place} cannot be read: {reason(error)}") from error
         if hasher.hexdigest() != entry.sha256:
-            raise UndecidedError(f"{entry.place} changed while it was copied; build again")
+            raise UndecidedError(f"{entry.place} changed while it was copy_entry; build again")
 
     return read
 
@@ -141,7 +139,7 @@ def _digest(path: Path) -> tuple[str, int]:
     return hasher.hexdigest(), size
 
 
-# Addition of a target's account to the files of its base, like `useradd` and `usermod`.
+# Accounts, added like `useradd` and `usermod` do.
 #
 # Source: shadow 4.13 (useradd.c, usermod.c, lib/commonio.c), and passwd(5), group(5), shadow(5),
 # gshadow(5), subuid(5), login.defs(5). One difference: the day of the last password change is that

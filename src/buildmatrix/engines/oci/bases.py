@@ -42,9 +42,6 @@ from buildmatrix.images.oci.layout import REF_NAME, OciLayout, verify_chunks
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
 
-# Inputs and results of an image build without a daemon
-
-
 #: Content of a layer. `base`: from the base image; `system`: Debian packages; `account`: the user;
 #: `distribution`: files of one wheel; `environment`: the rest of `/opt/venv`; `copy`: the
 #: application; `folder`: a new working folder.
@@ -93,7 +90,7 @@ class BuiltImage:
     base: tuple[str, str]
 
 
-# Base images from a registry, a layout or an archive
+# Base images
 
 
 #: Prefixes of mirrors that are not registries.
@@ -248,7 +245,7 @@ def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
     raise UndecidedError(f"{where} has no image of the name {name}{has}")
 
 
-# Download and notes of a base image's layers
+# Layers
 
 
 #: Layers to fetch and read concurrently.

@@ -22,7 +22,7 @@ from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity
 from buildmatrix.engines.process import shorten
 from buildmatrix.facts.files import read_at_most
 
-# Interface of sandboxes, and of the commands that they run
+# Sandboxes
 
 
 #: Timeout in seconds for the test of a sandbox.
@@ -93,7 +93,7 @@ def device_node(inside: str, here: str) -> dict[str, object]:
     }
 
 
-# Files visible to a confined command, located on this machine by their paths inside
+# Files visible to a command, located on this machine by their paths inside
 
 
 #: Errors of a command, or of a device, that does not exist.
@@ -236,7 +236,7 @@ def error_of(number: int, path: str) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
-# Devices of the Container Device Interface, for containers without a daemon.
+# Devices of the Container Device Interface.
 #
 # Edits of nodes, variables, mounts and groups are applied; mounts are read-only. Hooks are programs
 # of the host that run as root during the creation of a container, and links and the loader's cache

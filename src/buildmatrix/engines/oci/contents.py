@@ -13,7 +13,7 @@ import msgspec
 
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.engines.oci.additions import Accounts, Context, copied
+from buildmatrix.engines.oci.additions import Accounts, Context, copy_entry
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, BuiltLayer, LayerKind, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
@@ -243,7 +243,7 @@ class _Assembly:
                     f"{entry.kind}"
                 )
             if path and (there is None or entry.kind != "folder"):
-                files.append(copied(entry, path))
+                files.append(copy_entry(entry, path))
         hashes = sorted(f"{entry.path}\0{entry.sha256}" for entry in entries)
         self._add(files, _Place("copy", step.at), "\0".join(hashes))
 

@@ -115,9 +115,6 @@ def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ..
     return Stage(begin, words[0], "", inside)
 
 
-# Words and variables
-
-
 @dataclass(frozen=True, slots=True)
 class Word:
     """A word with resolved quotes: texts and variables."""

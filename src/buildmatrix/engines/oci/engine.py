@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from buildmatrix.images.layers.image import LayerReader
 
 
-# Log of an image build
-
-
 class BuildLog:
     """`Progress` that also writes a log, and stops cancelled builds."""
 

@@ -28,11 +28,6 @@ from buildmatrix.images.oci.layout import REF_NAME, OciLayout
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
 
-# Local images of the engine `oci`: a layout in the state folder.
-#
-# An image is a name in the layout's index. Unused blobs are removed when names move; the lock of
-# the state folder keeps other writers out.
-
 
 class Images:
     """Images by name or digest, in the layout `folder`. Thread-safe."""
@@ -129,7 +124,7 @@ class Images:
             yield LayeredTree(layers)
 
 
-# Push of images: all blobs, then all manifests, and the tags last
+# Push: all blobs, then all manifests, and the tags last
 
 
 def push(

@@ -38,9 +38,8 @@ from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target
 
-# An empty virtual environment for a Python of another file system, like `uv venv`.
-#
-# uv creates one for the Python that runs this code. Then its location and its Python are replaced.
+# Empty environments. uv creates one for the Python that runs this code; then its location and its
+# Python are replaced.
 
 
 #: Timeout in seconds; uv takes 30 ms.

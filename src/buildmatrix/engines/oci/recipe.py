@@ -32,10 +32,10 @@ from buildmatrix.engines.oci.dockerfile import (
     words,
 )
 from buildmatrix.engines.render.dockerfile import (
+    add_build_parts,
     build_of,
     builtin_templates,
     dockerfile,
-    equipped,
     make_environment,
     render_piece,
     template_of,
@@ -152,7 +152,7 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
     """Return the recipe of `target`. Raises `SpecError` if its template cannot be rendered."""
     environment = make_environment(spec.root)
     text = dockerfile(environment, spec, target, lock)
-    target = equipped(target, build_of(spec, target))
+    target = add_build_parts(target, build_of(spec, target))
     macros = {
         name: tuple(instructions(render_piece(environment, _MACROS + call, {"target": target})))
         for name, call in _CALLS.items()
@@ -366,7 +366,7 @@ def _only_line(path: Path, text: str) -> int | None:
     return numbers[0] if len(numbers) == 1 else None
 
 
-# Effects of Dockerfile instructions on the configuration of an image
+# Configuration of the image
 
 
 def commanded(run: Execution, step: Command, *, is_command_ours: bool) -> Execution:
@@ -402,7 +402,7 @@ def created() -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# Targets that the engine `oci` cannot build, detected before any download
+# Unsupported targets, detected before any download
 
 
 #: Hint that always applies.

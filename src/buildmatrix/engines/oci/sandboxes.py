@@ -41,7 +41,7 @@ from buildmatrix.engines.oci.confinement import (
 from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity, add_mount_points
 from buildmatrix.engines.process import plain, shorten
 
-# Sandbox programs: Bubblewrap, an OCI runtime, and a changed root folder
+# Sandbox programs
 
 
 class Bubblewrap(Sandbox):

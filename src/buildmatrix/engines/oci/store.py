@@ -36,7 +36,7 @@ from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
 
-# Store of locks' wheels, which are fetched once and addressed by hash
+# Wheels, fetched once and addressed by hash
 
 
 _CHUNK: Final = 1 << 20
@@ -157,9 +157,6 @@ class WheelStore(Closing):
                         return
 
 
-# Local store of builds without a daemon, shared by all targets and specifications
-
-
 #: Maximum bytes of blobs, and of wheels, after a run; the least recently used are removed first.
 _MOST: Final = 50 << 30
 #: Seconds after which unused files are removed.
@@ -238,7 +235,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Creation of layers: sorted files, their parent folders, and the blob
+# Creation of layers
 
 
 def with_folders(files: Mapping[str, InstalledFile], base: BaseFiles) -> list[InstalledFile]:

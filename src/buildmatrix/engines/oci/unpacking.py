@@ -17,7 +17,7 @@ from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.facts.trees.tar import Attributes
 
-# The account that a container of an image runs as
+# Accounts
 
 
 #: Maximum bytes of `/etc/passwd` and of `/etc/group`.
@@ -80,11 +80,10 @@ def _table(tree: Tree, path: str, columns: int) -> list[list[str]]:
     return [row for row in rows if len(row) >= columns and row[2].isdecimal()]
 
 
-# Temporary root folders with the files of an image, to run commands in.
-#
-# Layers are untrusted. Their entries are merged in memory first (`facts.trees.archive_layers`), so
-# that every parent is a folder of the tree. Folders and files are created in an empty folder, and
-# symbolic links last: no opened path ever passes through a link.
+# Root folders. Layers are untrusted. Their entries are merged in memory first
+# (`facts.trees.archive_layers`), so that every parent is a folder of the tree. Folders and files
+# are created in an empty folder, and symbolic links last: no opened path ever passes through a
+# link.
 
 
 #: Errors caused by an image: unreadable content (`Unreadable`), and names that are invalid on disk.

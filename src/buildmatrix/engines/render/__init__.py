@@ -1,1 +1,1 @@
-"""Jinja2 templates → Dockerfiles, bake file, CI matrix. Deterministic to the byte."""
+"""Jinja2 templates → Dockerfiles and the bake file, with the same bytes every time."""

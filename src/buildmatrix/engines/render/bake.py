@@ -14,23 +14,21 @@ from pathlib import Path
 
 from buildmatrix.matrix.model import Spec, Target
 
-# Names in the bake file. bake allows letters, digits, `_` and `-` in them
-
 
 def bake_name(target: str) -> str:
-    """The bake target that builds the image of `target`: `cuda12_8-py312-server`."""
+    """Return the bake target that builds the image of `target`: `cuda12_8-py312-server`."""
     return target.replace(".", "_")
 
 
 def scan_name(target: str) -> str:
-    """The bake target that scans it."""
+    """Return the bake target that scans it."""
     return f"scan-{bake_name(target)}"
 
 
 def staged_name(target: str, root: Path) -> str:
-    """The name that an image has on one machine until its gates have passed.
+    """Return the name of an image on one machine until its gates have passed.
 
-    The specification's folder `root` is part of it: two projects may have targets of one name.
+    It includes the specification's folder `root`: two projects may have targets of one name.
     """
     project = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
     # A tag holds 128 characters (distribution/reference, `regexp.go`).
@@ -45,21 +43,17 @@ def site_folders(python: str) -> tuple[str, str]:
     return f"opt/venv/lib/python{python}/site-packages", "opt/venv"
 
 
-# `docker-bake.json`: every target in one file, for buildmatrix and for plain `docker buildx bake`.
-#
-# Format: https://docs.docker.com/build/bake/reference/. Paths are relative to the folder that bake
-# is started in, which is the specification's. What belongs to one machine (mirror, secrets,
-# network, outputs) is not in it: the mirror is a variable, the rest comes by `--set`.
+# The bake file
 
 
 _MIRROR = "BUILDMATRIX_MIRROR"
 
 
 def bake_file(spec: Spec) -> str:
-    """The bake file of all targets; `docker buildx bake` without arguments builds all images.
+    """Return the bake file of all targets; `docker buildx bake` alone builds all images.
 
-    It is the same whichever targets a run selects: a file that depends on the last `--select` could
-    not be checked against the specification.
+    It does not depend on the targets that a run selects: otherwise it could not be checked against
+    the specification.
     """
     targets = spec.targets
     definition = {
@@ -93,5 +87,5 @@ def _scan(spec: Spec, target: Target) -> dict[str, object]:
 
 
 def _literal(text: str) -> str:
-    """`text` without meaning to bake, which expands `${...}` and `%{...}` in JSON strings too."""
+    """Escape `${...}` and `%{...}`, which bake expands in JSON strings too."""
     return text.replace("${", "$${").replace("%{", "%%{")

@@ -38,24 +38,22 @@ from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import DEFAULT_OUTPUT, Spec, Target
 
-# The Jinja environment: where templates are found, and what they can do.
-#
-# Templates of a user's repository are input like any other: they run in Jinja's sandbox, an unknown
-# name in them is an error, and what they print is checked by `quoting.plain`.
+# Templates. Those of a user's repository are input like any other: they run in Jinja's sandbox, an
+# unknown name in them is an error, and `quoting.plain` checks what they print.
 
 
-#: Environment → templates whose blocks are right; targets share few templates, and parsing one
-#: costs more than rendering it.
+#: Environment → templates with checked blocks; targets share few templates, and parsing one costs
+#: more than rendering it.
 _CHECKED = WeakKeyDictionary[ImmutableSandboxedEnvironment, set[str]]()
 
 
 def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
-    """An environment that finds buildmatrix's templates, then those under `root`."""
+    """Return an environment that finds buildmatrix's templates, then those under `root`."""
     environment = ImmutableSandboxedEnvironment(
         loader=ChoiceLoader([FileSystemLoader(builtin_templates()), FileSystemLoader(root)]),
         undefined=StrictUndefined,
-        # Marks what macros, blocks and filters return as finished, so that `finalize` can tell it
-        # from a bare value.
+        # Marks the results of macros, blocks and filters as finished, so that `finalize` can tell
+        # them from bare values.
         autoescape=True,
         finalize=plain,
         trim_blocks=True,
@@ -67,7 +65,7 @@ def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
 
 
 def builtin_templates() -> Path:
-    """The folder of buildmatrix's own templates: packaged, or at the top of a source checkout."""
+    """Return the folder of buildmatrix's templates: packaged, or in a source checkout."""
     packaged = Path(__file__).parent / "templates"
     return packaged if packaged.is_dir() else Path(__file__).parents[4] / "templates"
 
@@ -79,9 +77,9 @@ def render(
     *,
     subject: str,
 ) -> str:
-    """The text of `template` for `subject` (a target, or `scan`).
+    """Render `template` for `subject` (a target, or `scan`).
 
-    Raises `SpecError` that names the template, the subject and what to change.
+    Raises `SpecError` that names the template, the subject and the change to make.
     """
     try:
         checked = _CHECKED.setdefault(environment, set())
@@ -92,13 +90,13 @@ def render(
     except TemplateNotFound as error:
         name = str(error.name or template)
         if name != template:
-            hint = f"write `{name}` beside the specification, or name one that is there"
+            hint = f"write `{name}` beside the specification, or name an existing one"
             raise _error(f"uses `{name}`, which does not exist", template, hint=hint) from error
         hint = "write that file, beginning with {% extends 'backend.Dockerfile.j2' %}"
         raise _error(f"{subject}: its template does not exist", template, hint=hint) from error
     except TemplateSyntaxError as error:
         name = error.name or template
-        raise _error(error.message or "is no template", name, line=error.lineno) from error
+        raise _error(error.message or "is not a template", name, line=error.lineno) from error
     except (Unquotable, UndefinedError) as error:
         raise _error(f"{subject}: {error}", template, hint="see docs/templates.md") from error
     except (SecurityError, TemplateRuntimeError, TypeError, ValueError, RecursionError) as error:
@@ -108,12 +106,12 @@ def render(
 def render_piece(
     environment: ImmutableSandboxedEnvironment, text: str, variables: Mapping[str, object]
 ) -> str:
-    """The text of a template without a file: a macro as in a target's Dockerfile."""
+    """Render a template without a file: a macro as in a target's Dockerfile."""
     return environment.from_string(text).render(variables)
 
 
 def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> None:
-    """Jinja prints nothing of a block that no parent has: a misspelt one would have no effect."""
+    """Refuse blocks that no parent has: Jinja would silently omit a misspelled one."""
     chain: dict[str, nodes.Template] = {}
     name: str | None = template
     while name is not None and name not in chain:
@@ -122,7 +120,7 @@ def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> 
         chain[name] = environment.parse(source, name, path)
         extends = chain[name].find(nodes.Extends)
         if extends is not None and not isinstance(extends.template, nodes.Const):
-            return  # Which template it is shows only when it is rendered.
+            return  # The template is known only at rendering.
         name = str(extends.template.as_const()) if extends is not None else None
     defined: set[str] = set()
     for child in list(chain)[:0:-1]:
@@ -137,7 +135,7 @@ def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> 
 
 
 def _outer_blocks(node: nodes.Node) -> Iterator[nodes.Block]:
-    """Blocks that are in no other block; one inside another is printed with it."""
+    """Yield blocks that are in no other block; an inner one is printed with the outer one."""
     for child in node.iter_child_nodes():
         if isinstance(child, nodes.Block):
             yield child
@@ -152,22 +150,22 @@ def _error(
     return SpecError([Problem(comment(message), comment(template), line, hint=hint)])
 
 
-# The Dockerfile of a target, and the list of what its build may see
+# Dockerfiles
 
 
-#: First words of every generated text file: what bears them may be overwritten and removed.
+#: First words of every generated text file: files with them may be overwritten and removed.
 MARK = "# Generated by buildmatrix"
-#: For backends that have no template of their own.
+#: For backends without a template.
 GENERIC = "backend.Dockerfile.j2"
 
 
 def dockerfile(
     environment: ImmutableSandboxedEnvironment, spec: Spec, target: Target, lock: Lock
 ) -> str:
-    """The Dockerfile of `target`. Raises `SpecError` where a template or a value does not do."""
+    """Render the Dockerfile of `target`. Raises `SpecError` for invalid templates and values."""
     build = build_of(spec, target)
     variables = {
-        "target": equipped(target, build),
+        "target": add_build_parts(target, build),
         "backend": build,
         "lock": lock,
         "labels": labels(spec, target, lock),
@@ -183,8 +181,8 @@ def build_of(spec: Spec, target: Target) -> BackendBuild:
     return backend_build(load(spec.catalogue_files), target.backend)
 
 
-def equipped(target: Target, build: BackendBuild) -> Target:
-    """`target` with what every image of its backend has: packages, and groups of the user."""
+def add_build_parts(target: Target, build: BackendBuild) -> Target:
+    """Return `target` with the packages and user groups that every image of its backend has."""
     groups = tuple(dict.fromkeys((*target.user.groups, *build.groups)))
     return replace(
         target,
@@ -194,7 +192,7 @@ def equipped(target: Target, build: BackendBuild) -> Target:
 
 
 def template_of(root: Path, target: Target) -> str:
-    """The template of `target`: the generic one where its backend has none, here or in `root`."""
+    """Return the template of `target`: that of its backend, else the generic one."""
     own = f"{target.backend}.Dockerfile.j2"
     if target.template != own:
         return target.template
@@ -217,7 +215,7 @@ def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
         "dev.buildmatrix.target": target.id,
         "dev.buildmatrix.backend": target.backend,
         "dev.buildmatrix.runtime": target.runtime,
-        # The project's own lock, and the parts of it that are installed.
+        # The project's own lock, and its installed parts.
         "dev.buildmatrix.lock": target.lock_label if target.committed_lock else "",
         "dev.buildmatrix.lock-digest": lock.digest,
     }
@@ -236,7 +234,7 @@ def workdir(spec: Spec, target: Target) -> str | None:
 
 
 def dockerignore(spec: Spec, target: Target) -> str:
-    """`<Dockerfile>.dockerignore`: the context is the lock and the folders that are copied.
+    """Render `<Dockerfile>.dockerignore`: the context is the lock and the copied folders.
 
     In these folders the project's own rules apply. The lock comes last: no rule may hide it.
     """
@@ -254,7 +252,7 @@ def dockerignore(spec: Spec, target: Target) -> str:
     return "\n".join([*lines, *rules(spec.root, spec.output), *(f"!{n}" for n in needed), ""])
 
 
-# All generated files of a specification: what they hold, writing them, telling what differs
+# All generated files
 
 
 SCAN_TEMPLATE = "scan.Dockerfile.j2"
@@ -263,10 +261,9 @@ SCAN_TEMPLATE = "scan.Dockerfile.j2"
 def generate(
     spec: Spec, targets: Sequence[Target], locks: Mapping[str, Lock]
 ) -> Mapping[str, bytes]:
-    """Path (relative to the specification) → content of every generated file.
+    """Return path (relative to the specification) → content of every generated file.
 
-    Depends on the specification, the templates, the locks and the project's `.dockerignore`, and
-    on nothing of this machine.
+    Depends only on the specification, the templates, the locks and the project's `.dockerignore`.
     Raises `SpecError` for a template or a value that cannot be used.
     """
     from buildmatrix.facts.inventory.archive import build_scanner_archive
@@ -288,10 +285,9 @@ def generate(
 
 
 def write(spec: Spec, files: Mapping[str, bytes]) -> None:
-    """Write `files`, and remove what was generated for removed targets.
+    """Write `files`, and remove those generated for removed targets.
 
-    A file that has its content already is left untouched. Raises `UndecidedError` for what cannot
-    be written.
+    Files with equal content are left untouched. Raises `UndecidedError` on write errors.
     """
     if spec.output == DEFAULT_OUTPUT:
         try:
@@ -307,7 +303,7 @@ def write(spec: Spec, files: Mapping[str, bytes]) -> None:
 
 
 def differences(spec: Spec, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """One line per file that is missing or differs, or that belongs to no target any more."""
+    """Return one line per file that is missing, differs, or belongs to a removed target."""
     lines = []
     for path, data in files.items():
         present = spec.root / path
@@ -316,12 +312,14 @@ def differences(spec: Spec, files: Mapping[str, bytes]) -> tuple[str, ...]:
         elif present.read_bytes() != data:
             lines.append(f"{path} differs")
     for leftover in _leftovers(spec, files):
-        lines.append(f"{_relative(spec, leftover)} belongs to no target of this specification")
+        lines.append(
+            f"{_relative(spec, leftover)} does not belong to any target of this specification"
+        )
     return tuple(lines)
 
 
 def _leftovers(spec: Spec, files: Mapping[str, bytes]) -> list[Path]:
-    """Files that bear the generator's mark and that no target of the specification accounts for."""
+    """Return files with the generator's mark that belong to no target of the specification."""
     targets = {target.id for target in spec.targets}
     return sorted(
         path

@@ -1,4 +1,9 @@
-"""Values and patterns in a Dockerfile and its `.dockerignore`, quoted so that they stay values."""
+"""Quoting of values and patterns in a Dockerfile and its `.dockerignore`.
+
+Every `{{ value }}` of a template must be a plain word, which `plain` checks, or go through a
+filter. Each filter raises `Unquotable` for values that its place cannot hold, above all line
+breaks: in a Dockerfile a new line is a new instruction.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,8 @@ from markupsafe import Markup
 
 from buildmatrix.base.errors import Problem, SpecError
 
-# Filters that put values into a Dockerfile so that they can only ever be values.
-#
-# Every `{{ value }}` of a template must be a plain word or go through one of these; `plain` is what
-# checks the former. Each raises `Unquotable` for what its place cannot hold, above all line breaks:
-# in a Dockerfile a new line is a new instruction. Grammar:
-# https://docs.docker.com/reference/dockerfile/ (escape character `\`, `$` expansion in ENV, LABEL,
-# COPY and WORKDIR, exec form as JSON).
+# Filters. Grammar: https://docs.docker.com/reference/dockerfile/ (escape character `\`, `$`
+# expansion in ENV, LABEL, COPY and WORKDIR, exec form as JSON).
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -37,77 +37,81 @@ _DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?::[a-z0-9]+)?(?:=[A-Za-z0-9
 
 
 class Unquotable(ValueError):
-    """A value that cannot stand in its place; the text says which and why."""
+    """A value that cannot be in its place; the text says which and why."""
 
 
 def plain(value: object) -> object:
     """Finalize a value without a filter: let plain words through."""
     if isinstance(value, Markup | Undefined):
         return value
-    return _finished(_check(_PLAIN, str(value), "has characters that need a quoting filter"))
+    return _mark_finished(_check(_PLAIN, str(value), "has characters that need a quoting filter"))
 
 
 def comment(value: str) -> Markup:
-    """Text for a `#` line: what would end the line becomes a space."""
-    return _finished(_CONTROL.sub(" ", value))
+    """Quote text for a `#` line: line ends become spaces."""
+    return _mark_finished(_CONTROL.sub(" ", value))
 
 
 def image(value: str) -> Markup:
-    """An image reference behind FROM."""
-    return _finished(_check(_IMAGE, value, "is no image reference"))
+    """Quote an image reference behind FROM."""
+    return _mark_finished(_check(_IMAGE, value, "is not an image reference"))
 
 
 def quoted(value: str) -> Markup:
-    """A double-quoted value of ENV, LABEL or WORKDIR, with nothing in it expanded."""
+    """Quote a value of ENV, LABEL or WORKDIR with double quotes; nothing in it is expanded."""
     _no_control(value)
-    return _finished('"' + re.sub(r'([\\"$])', r"\\\1", value) + '"')
+    return _mark_finished('"' + re.sub(r'([\\"$])', r"\\\1", value) + '"')
 
 
 def env(values: dict[str, str]) -> Markup:
-    """`NAME="value"` pairs of one ENV instruction."""
-    return _pairs({_check(_NAME, k, "is no variable name"): v for k, v in values.items()})
+    """Quote `NAME="value"` pairs of one ENV instruction."""
+    return _pairs({_check(_NAME, k, "is not a variable name"): v for k, v in values.items()})
 
 
 def label(values: dict[str, str]) -> Markup:
-    """`key="value"` pairs of one LABEL instruction."""
-    return _pairs({_check(_LABEL, k, "is no label key"): v for k, v in values.items()})
+    """Quote `key="value"` pairs of one LABEL instruction."""
+    return _pairs({_check(_LABEL, k, "is not a label key"): v for k, v in values.items()})
 
 
 def json_array(values: Iterable[str]) -> Markup:
-    """The exec form of CMD and ENTRYPOINT, in which nothing is expanded."""
-    return _finished(json.dumps([_no_null(value) for value in values]))
+    """Write the exec form of CMD and ENTRYPOINT, in which nothing is expanded."""
+    return _mark_finished(json.dumps([_no_null(value) for value in values]))
 
 
 def paths(source: str, destination: str) -> Markup:
-    """The JSON form of COPY, with variables, quotes and `[` of the source taken literally.
+    """Write the JSON form of COPY; variables, quotes and `[` of the source are literal.
 
-    BuildKit has no way to say a literal `*`, `?` or backslash: a source with one is refused.
+    BuildKit has no escape for `*`, `?` or backslash: a source with one is refused.
     """
     if re.search(r"[*?\\]", source):
-        raise Unquotable(f"`{_shown(source)}` has a wildcard or a backslash, and names no folder")
+        raise Unquotable(
+            f"`{_shown(source)}` has a wildcard or a backslash; write the path of a file or folder"
+        )
     words = [_no_control(source).replace("[", "[[]"), _no_control(destination)]
-    return _finished(json.dumps([re.sub(r"([\\\"'$])", r"\\\1", word) for word in words]))
+    return _mark_finished(json.dumps([re.sub(r"([\\\"'$])", r"\\\1", word) for word in words]))
 
 
 def shell(value: str | Iterable[str]) -> Markup:
-    """One word, or a list of words, of a command behind RUN."""
+    """Quote one word, or a list of words, of a command behind RUN."""
     words = [value] if isinstance(value, str) else list(value)
-    return _finished(" ".join(shlex.quote(_no_control(word)) for word in words))
+    return _mark_finished(" ".join(shlex.quote(_no_control(word)) for word in words))
 
 
 def packages(values: Iterable[str]) -> Markup:
-    """Names of Debian packages, `libgomp1` or `libnccl2=2.27.3-1+cuda12.8`, as shell words."""
-    names = [_check(_DEBIAN_PACKAGE, v, "is no name of a Debian package") for v in values]
-    return _finished(" ".join(names))  # The pattern leaves nothing that a shell would read.
+    """Check Debian package names, `libgomp1` or `libnccl2=2.27.3-1+cuda12.8`, as shell words."""
+    names = [_check(_DEBIAN_PACKAGE, v, "is not the name of a Debian package") for v in values]
+    return _mark_finished(" ".join(names))  # The pattern leaves nothing that a shell would read.
 
 
 def mount_path(value: str) -> Markup:
-    """A path in a `--mount=` option."""
-    return _finished(_check(_MOUNT_PATH, value, "can hold only letters, digits and . _ / + @ -"))
+    """Check a path in a `--mount=` option."""
+    return _mark_finished(
+        _check(_MOUNT_PATH, value, "can hold only letters, digits and . _ / + @ -")
+    )
 
 
 def ignore_pattern(value: str) -> str:
-    """A path as a line of a `.dockerignore`, with its wildcards taken literally."""
+    """Escape a path for a line of a `.dockerignore`, with its wildcards taken literally."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", _no_control(value))
 
 
@@ -130,11 +134,11 @@ FILTERS = {
 
 def _pairs(values: dict[str, str]) -> Markup:
     pairs = [f"{key}={quoted(value)}" for key, value in values.items()]
-    return _finished(" \\\n    ".join(pairs))
+    return _mark_finished(" \\\n    ".join(pairs))
 
 
-def _finished(text: str) -> Markup:
-    """Mark what a filter made, so that `plain` lets it through."""
+def _mark_finished(text: str) -> Markup:
+    """Mark the result of a filter, so that `plain` accepts it."""
     return Markup(text)  # noqa: S704 - this module is where values are made harmless
 
 
@@ -161,35 +165,34 @@ def _shown(value: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# Files that never reach an image: the rules of generated `.dockerignore` files, and their matches.
+# Files that never reach an image.
 #
-# Patterns as the reference has them (https://docs.docker.com/build/concepts/context/#dockerignore-
-# files) and as github.com/moby/patternmatcher reads them: relative to the context, the last match
-# decides, and what matches a folder matches everything in it.
+# Patterns follow the reference (https://docs.docker.com/build/concepts/context/#dockerignore-files)
+# and github.com/moby/patternmatcher: relative to the context, the last match decides, and a matched
+# folder includes everything in it.
 
 
-#: The project's own rules. BuildKit reads them only where a Dockerfile has no file of its own.
+#: The project's own rules. BuildKit reads them only if a Dockerfile has no file of its own.
 PROJECT_FILE = ".dockerignore"
-#: Where generated files are if the specification does not say otherwise, and everything else that
-#: buildmatrix writes.
+#: Default folder of generated files, and everything else that buildmatrix writes.
 FOLDER = ".buildmatrix"
-#: Never of use in an image.
+#: Never useful in an image.
 _JUNK = ("**/.git", "**/__pycache__", "**/*.pyc", f"**/{FOLDER}")
 _GENERATED = ("docker-bake.json", "*/Dockerfile", "*/Dockerfile.dockerignore", "scan/scan.pyz")
 
 
 def rules(root: Path, output: str) -> tuple[str, ...]:
-    """Patterns for the context `root`: the project's own, then what is never of use.
+    """Return patterns for the context `root`: the project's own, then files that are never useful.
 
-    `output` is the folder of generated files. Raises `SpecError` where the project's rules cannot
-    be read.
+    `output` is the folder of generated files. Raises `SpecError` if the project's rules cannot be
+    read.
     """
     folder = posixpath.normpath(output)
     generated: tuple[str, ...] = ()
     if FOLDER not in folder.split("/"):
         prefix = "" if folder == "." else f"{ignore_pattern(folder)}/"
         generated = tuple(prefix + name for name in _GENERATED)
-    return (*_of_project(root), *_JUNK, *generated)
+    return (*_project_rules(root), *_JUNK, *generated)
 
 
 class Ignored:
@@ -197,7 +200,7 @@ class Ignored:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._rules = [rule for rule in map(_rule, patterns) if rule is not None]
-        #: Whether something inside a folder that is left out may be in the context all the same.
+        #: True if something inside an ignored folder may still be in the context.
         self.has_exceptions = any(exception for _, exception in self._rules)
 
     def __call__(self, path: str) -> bool:
@@ -210,7 +213,7 @@ class Ignored:
         return False
 
 
-def _of_project(root: Path) -> list[str]:
+def _project_rules(root: Path) -> list[str]:
     try:
         text = (root / PROJECT_FILE).read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -223,7 +226,7 @@ def _of_project(root: Path) -> list[str]:
 
 
 def _rule(line: str) -> tuple[re.Pattern[str], bool] | None:
-    """A pattern, and whether it is an exception; None for what matches nothing."""
+    """Parse a pattern, and its exception mark; None for a line that matches nothing."""
     text = line.strip()
     exception = text.startswith("!")
     text = text[exception:].strip()
@@ -231,7 +234,7 @@ def _rule(line: str) -> tuple[re.Pattern[str], bool] | None:
     try:
         return (re.compile(_regex(text), re.DOTALL), exception) if text else None
     except re.error:
-        return None  # BuildKit refuses it, and says so.
+        return None  # BuildKit itself refuses it.
 
 
 def _regex(pattern: str) -> str:
