@@ -241,7 +241,7 @@ class Sharding:
     """Which part of the targets, and where their times come from.
 
     The journal of this machine is only asked when it is named: another machine has another one, and
-    shards that were divided by different times would leave targets out.
+    shards that were divide_targets by different times would leave targets out.
     """
 
     shard: Shard
@@ -250,7 +250,7 @@ class Sharding:
 
     def of(self, targets: Sequence[Target], settings: CommandSettings) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
-        from buildmatrix.matrix.matrix import divided, plan_digest
+        from buildmatrix.matrix.matrix import divide_targets, plan_digest
 
         seconds: dict[str, float] = {}
         for path in self.timings:
@@ -258,7 +258,7 @@ class Sharding:
                 if taken > 0:
                     seconds[id] = max(taken, seconds.get(id, 0.0))
         count = self.shard.count
-        numbers = divided(targets, seconds, count)
+        numbers = divide_targets(targets, seconds, count)
         part = tuple(target for target in targets if numbers[target.id] == self.shard.number)
         if not settings.quiet:
             complain(f"shard {self.shard}: {len(part)} of {len(targets)} targets")

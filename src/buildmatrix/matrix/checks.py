@@ -1,4 +1,4 @@
-"""Checks of well-formed files: values that no image can use, clashing targets, missing paths."""
+"""Checks of well-formed files: impossible values, clashing targets, missing paths."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from buildmatrix.matrix.settings import all_settings, sound
 from buildmatrix.matrix.shapes import SourceText, SpecNode
 from buildmatrix.matrix.tables import row
 
-#: Where the built-in templates put the interpreter (templates/base.Dockerfile.j2).
+#: Folder of the interpreter in the built-in templates (templates/base.Dockerfile.j2).
 PROGRAMS = "/opt/venv/bin"
 
 
 def check_values(settings: TargetSettings, problems: Problems) -> None:
-    """Note what would break the image, or mean nothing, without any step saying so."""
+    """Note values that would break the image or have no effect, and that no later step reports."""
     _check_environment(settings.env or {}, problems)
     _check_replacements(settings.replace or {}, problems)
 
@@ -34,7 +34,7 @@ def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> Non
         if re.search(rf"\$(?:{name}\b|{{{name}}})", text.value):
             problems.add(
                 text.at,
-                f"`{name}` refers to itself, and nothing in `env` is expanded",
+                f"`{name}` refers to itself, but `env` expands nothing",
                 "write the whole value",
             )
         elif name == "PATH" and PROGRAMS not in text.value.split(":"):
@@ -80,14 +80,14 @@ def check_clashes(
 
 
 def _lock_key(file: SpecFile) -> Position:
-    """Where the file says what locks are called."""
+    """Return the position of the lock's path in the file."""
     return next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
 
 
 def _check_overwritten(
     targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
 ) -> None:
-    """A lock is written: not over what it is made from."""
+    """Note locks that would overwrite one of their inputs."""
     for target in targets:
         inputs = (*target.requirements, target.pyproject, target.template, spec.name)
         if target.lock in inputs:
@@ -126,20 +126,18 @@ def _check_tags(targets: Sequence[Target], file: SpecFile, problems: Problems) -
             )
 
 
-# Paths that a specification names: whether they lie below its folder, and are there.
-#
-# What `copy` names must be there when an image is to be built; to plan, lock or scan, it need not.
-# A folder of `copy` may be what an earlier step makes (`dist/`), so a specification without it is
-# none the worse.
+# Paths. `copy` needs its paths only when an image is built, not to plan, lock or scan. A folder of
+# `copy` may be the result of an earlier step (`dist/`), so a missing one does not make a
+# specification invalid.
 
 
 def tidy(path: str) -> str:
-    """A path without `./`, double slashes and a slash at the end."""
+    """Return a path without `./`, double slashes and a slash at the end."""
     return str(PurePosixPath(path)) if path else path
 
 
 def check_exists(root: Path, path: str, at: Position, problems: Problems) -> bool:
-    """Whether `path` is a file below `root`; if not, that is a problem; not for an empty path."""
+    """Note a problem unless `path` is a file below `root`, or empty; return True if it exists."""
     if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
         return bool(path)
     try:
@@ -153,9 +151,9 @@ def check_exists(root: Path, path: str, at: Position, problems: Problems) -> boo
 
 
 def read_data_files(path: Path) -> tuple[Path, ...]:
-    """The data files of the specification `path`, for commands that need nothing else of it.
+    """Return the data files of the specification `path`, for commands that need nothing else of it.
 
-    Nothing where there is no specification. A mistake elsewhere in it does not count.
+    Empty without a specification. Problems elsewhere in it do not count.
 
     Raises:
         SpecError: the specification is not TOML, or its data files are wrong.
@@ -174,7 +172,7 @@ def read_data_files(path: Path) -> tuple[Path, ...]:
 
 
 def data_files(table: CatalogueTable, root: Path, problems: Problems) -> tuple[str, ...]:
-    """The files that exist below `root`, each once and relative to it; the others are problems."""
+    """Return the existing files below `root`, each once and relative to it; note the others."""
     names: list[str] = []
     for text in sound(table.files):
         name = tidy(text.value)
@@ -189,8 +187,8 @@ def data_files(table: CatalogueTable, root: Path, problems: Problems) -> tuple[s
     return tuple(names)
 
 
-def copied(file: SpecFile) -> tuple[tuple[str, Position], ...]:
-    """All paths of `copy` as they are written, and where."""
+def copied_paths(file: SpecFile) -> tuple[tuple[str, Position], ...]:
+    """Return all paths of `copy` as written, with positions."""
     return tuple(
         (source.value, source.at)
         for settings in all_settings(file)
@@ -200,7 +198,7 @@ def copied(file: SpecFile) -> tuple[tuple[str, Position], ...]:
 
 
 def check_copied(spec: Spec, targets: Sequence[Target]) -> None:
-    """Raises `SpecError` with the place of every path of `copy` that `targets` cannot copy."""
+    """Raise `SpecError` with the place of every path of `copy` that `targets` cannot copy."""
     problems = Problems(str(spec.path))
     root = spec.root.resolve()
     for path in dict.fromkeys(source for target in targets for source, _ in target.copy):
@@ -208,14 +206,13 @@ def check_copied(spec: Spec, targets: Sequence[Target]) -> None:
         if not place.exists():
             problems.add(
                 _at(spec, path),
-                f"there is no `{path}` below the specification's folder, and it is to be copied",
+                f"there is no `{path}` below the specification's folder, but `copy` names it",
                 _advice(spec, path),
             )
         elif not place.is_relative_to(root):
             problems.add(
                 _at(spec, path),
-                f"`{path}` is to be copied, and is a link that leads out of the specification's "
-                "folder",
+                f"`copy` names `{path}`, a link that leads out of the specification's folder",
                 "put the files themselves there",
             )
     problems.stop()
@@ -230,7 +227,7 @@ def _advice(spec: Spec, path: str) -> str:
 
 
 def _at(spec: Spec, path: str) -> Position | None:
-    """Its position; with placeholders, that of the first entry that may expand to it."""
+    """Return its position; with placeholders, that of the first entry that may expand to it."""
     for written, at in spec.copied:
         if str(PurePosixPath(written)) == path:
             return at

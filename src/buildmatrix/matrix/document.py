@@ -19,7 +19,7 @@ from buildmatrix.matrix.model import Position
 
 #: Characters; the longest string that a specification can need.
 MAX_TEXT = 4096
-#: Reorder the text around them, so that a line reads differently from what it does.
+#: Reorder the text around them, so that a line reads differently from its effect.
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -33,18 +33,18 @@ class Kind:
     #: The whole string must match. Also goes into the JSON schema: only what ECMA-262 knows too.
     pattern: str = ""
     limit: int = 255
-    #: What `pattern` cannot say: returns the complaint, or None.
+    #: Check beyond `pattern`: returns the complaint, or None.
     further: Callable[[str], str | None] | None = None
     #: The values, where there are only a few.
     choices: tuple[str, ...] = ()
     may_be_empty: bool = False
-    #: The grammar in words, where the example alone does not tell it.
+    #: Grammar in words, if the example alone does not show it.
     rule: str = ""
     #: The value that a string of it stands for.
     convert: Callable[[str], object] = str
 
     def complaint(self, text: str) -> str | None:
-        """Why `text` is not of this kind, as a clause; None if it is."""
+        """Return why `text` is not of this kind, as a clause; None if it is."""
         if hidden := next((c for c in text if _is_hidden(c)), None):
             name = unicodedata.name(hidden, "control character").lower()
             return f"contains U+{ord(hidden):04X} ({name}); strings here are one line of plain text"
@@ -65,30 +65,30 @@ def _is_hidden(character: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """`text` for a message: in backticks, short, without passwords and terminal controls."""
+    """Return `text` for a message: in backticks, short, without passwords and terminal controls."""
     text = shown(text)
     short = text if len(text) <= 80 else text[:77] + "..."
     plain = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)
     return f"`{plain}`"
 
 
-# Hints for messages: what was probably meant, and how it is written in TOML
+# Hints
 
 
 def toml_string(text: str) -> str:
-    """`text` as a TOML basic string."""
+    """Return `text` as a TOML basic string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
 
 
 def closest(word: str, words: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+    """Return the known word that was probably meant."""
     matches = difflib.get_close_matches(word[:64], list(words), n=1)
     return matches[0] if matches else None
 
 
 def did_you_mean(word: str, words: Iterable[str], plural: str) -> str:
-    """A hint for an unknown word: the closest known one, else all of them."""
+    """Return a hint for an unknown word: the closest known one, else all of them."""
     words = list(words)
     if near := closest(word, words):
         return f"did you mean `{near}`?"
@@ -97,10 +97,8 @@ def did_you_mean(word: str, words: Iterable[str], plural: str) -> str:
     return f"known {plural}: {listing(words, 20)}"
 
 
-# The position of every key and every value of a TOML document.
-#
-# The TOML parsers of Python keep no positions. This index is a second, light walk over a text that
-# a parser has already accepted: it only has to find where things begin, so it knows the bracketing
+# Positions. The TOML parsers of Python keep none. This index is a second, light walk over a text
+# that a parser has already accepted: it only finds where things begin, so it knows the bracketing
 # and quoting of TOML 1.1 and nothing about types.
 
 
@@ -149,13 +147,13 @@ class Lines:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def place(self, offset: int) -> tuple[int, int]:
-        """The line and the column of `offset`."""
+        """Return the line and the column of `offset`."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
 
 def index(text: str) -> dict[KeyPath, Offsets]:
-    """Every path of a valid TOML text (with `\\n` line ends) and its position.
+    """Return every path of a valid TOML text (with `\\n` line ends) and its position.
 
     A table that several places write to (`[a.b]` and `[a.c]` for `a`) is marked at the first.
 
@@ -202,7 +200,7 @@ class _Walker:
         return path
 
     def pair(self, table: KeyPath) -> None:
-        """`dotted.key = value`, at the top level or inside an inline table."""
+        """Read `dotted.key = value`, at the top level or inside an inline table."""
         parts = self.key()
         self.skip(_SPACE)
         self.at += 1  # the equals sign
@@ -237,7 +235,7 @@ class _Walker:
             self.pair(path)
 
     def more(self, end: str) -> bool:
-        """Step over an opening bracket or a comma; whether another element follows."""
+        """Step over an opening bracket or a comma; return True if another element follows."""
         self.skip(_BLANK)
         if self.text[self.at] in "[{,":
             self.at += 1
@@ -290,13 +288,13 @@ def _unquote(key: str) -> str:
     return _ESCAPE.sub(character, key[1:-1])
 
 
-# A TOML file as it was read: its values, their positions, and what is wrong with it
+# The file
 
 
 #: Bytes. A specification of a hundred targets has about 10,000.
 MAX_SIZE = 250_000
 
-#: After this many the reader has stopped reading, and so does the loader.
+#: After this many problems, the loader stops.
 MAX_PROBLEMS = 100
 
 
@@ -376,11 +374,11 @@ class Document:
     _marks: Mapping[KeyPath, Offsets]
 
     def key(self, path: KeyPath) -> Position:
-        """The position of the key of the entry at `path`."""
+        """Return the position of the key of the entry at `path`."""
         return self._position(self._mark(path).key)
 
     def value(self, path: KeyPath) -> Position:
-        """Where the value at `path` begins."""
+        """Return the position of the value at `path`."""
         return self._position(self._mark(path).value)
 
     def _mark(self, path: KeyPath) -> Offsets:
@@ -447,7 +445,7 @@ def _parse(text: str, problems: Problems) -> Document:
 
 
 def _without_tuples(message: str) -> str:
-    """Tomli names a table as Python shows it: `('backend', 'cuda')`."""
+    """Replace Tomli's names of tables, which are Python tuples: `('backend', 'cuda')`."""
 
     def dotted(match: re.Match[str]) -> str:
         return quoted(".".join(re.findall(r"'([^']*)'", match[0])))
@@ -456,14 +454,14 @@ def _without_tuples(message: str) -> str:
 
 
 def _advice(error: toml.TomlError) -> str | None:
-    """What most often solves a mistake at which the parser stopped."""
+    """Return the usual fix for a mistake that stopped the parser."""
     line = error.doc.split("\n")[error.lineno - 1]
     if error.msg == "Invalid value":
         return "put strings in quotes; booleans are `true` and `false`"
     if error.msg.startswith("Expected '='"):
         return "write `key = value`"
     if "twice" in error.msg or error.msg == "Cannot overwrite a value":
-        return f"{quoted(line.strip()[:60])} was already given above: keep one of the two"
+        return f"{quoted(line.strip()[:60])} is already set above; keep one of the two"
     return None
 
 

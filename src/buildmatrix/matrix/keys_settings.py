@@ -1,7 +1,7 @@
-"""Keys that can be said for all targets, for a backend, for a variant and in an override.
+"""Keys allowed for all targets, for a backend, for a variant and in an override.
 
-Fields that are None where the file says nothing belong to the layers defaults < backend < variant <
-override; `settings` puts those together.
+Fields that the file does not set are None and belong to the layers defaults < backend < variant <
+override; `settings` combines those.
 """
 
 # ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
@@ -78,7 +78,7 @@ class UserTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings(Table):
-    """What can be said for all targets, for a backend, for a variant, and in an override."""
+    """Settings for all targets, for a backend, for a variant, and in an override."""
 
     base: SourceText | BaseTable | tuple[BaseTable, ...] | None = maybe(
         either(

@@ -19,11 +19,10 @@ from packaging.specifiers import InvalidSpecifier
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.matrix.document import MAX_TEXT, Kind
 
-# Versions of drivers and kernels, and ranges of them, as node classes have them.
+# Versions of drivers and kernels, and their ranges.
 #
-# Vendors count in numbers with dots (`550.54.14`, `6.8.0-45-generic`); what stands behind the
-# numbers does not matter here, and a number that is left out is 0. Ranges are written as in PEP
-# 440.
+# Vendors count in numbers with dots (`550.54.14`, `6.8.0-45-generic`); text behind the numbers does
+# not matter here, and a missing number is 0. Ranges are written as in PEP 440.
 
 
 _NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
@@ -33,13 +32,13 @@ Numbers = tuple[int, ...]
 
 
 def numbers(version: str) -> Numbers | None:
-    """The numbers that a version begins with; None for a text that begins with none."""
+    """Return the numbers that a version begins with; None for a text that begins with none."""
     match = _NUMBERS.match(version)
     return tuple(map(int, match[0].split("."))) if match is not None else None
 
 
 def compare(first: Numbers, second: Numbers) -> int:
-    """Less than 0, 0 or more, as `first` is older than `second`, the same, or newer."""
+    """Return less than 0, 0 or more, as `first` is older than `second`, the same, or newer."""
     for left, right in zip_longest(first, second, fillvalue=0):
         if left != right:
             return -1 if left < right else 1
@@ -48,18 +47,18 @@ def compare(first: Numbers, second: Numbers) -> int:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """What a node class says of a version."""
+    """A version or a range in a node class."""
 
     #: As written.
     text: str
-    #: The oldest version that may be there; None where the text sets no lower end.
+    #: The oldest version allowed; None without a lower end.
     lowest: Numbers | None
-    #: Whether no version is in it.
+    #: True if it contains no version.
     is_empty: bool = False
 
 
 def version_range(text: str) -> VersionRange:
-    """The range that `text` is: one version, a range (`>=550,<570`), or any for an empty text."""
+    """Parse one version, a range (`>=550,<570`), or an empty text, which means any."""
     single = numbers(text)
     if single is not None:
         return VersionRange(text, single)
@@ -92,7 +91,7 @@ def version_range(text: str) -> VersionRange:
 
 
 def _upper(operator: str, value: Numbers, is_prefix: bool) -> tuple[Numbers, bool] | None:
-    """The upper end that one part of a range sets, and whether that itself is outside."""
+    """Return the upper end of one part of a range, and True if that is excluded itself."""
     if operator in ("<", "<="):
         return value, operator == "<"
     if operator == "==":
@@ -106,17 +105,12 @@ def _next(value: Numbers) -> Numbers:
     return (*value[:-1], value[-1] + 1)
 
 
-# The grammars of the strings in a specification.
-#
-# Most of these strings end up in Dockerfiles, command lines or file names. A grammar here is
-# therefore also the guard against injection: what it lets through needs no trust later. `TEXT` is
-# the one exception (values of variables and labels, reasons): it only keeps control characters out,
-# and the code that writes it into another language quotes it.
+# Grammars
 
 
 def _path(text: str) -> str | None:
     if ".." in text.split("/"):
-        return "leads out of its folder with `..`; write a path below the specification's folder"
+        return "leaves its folder with `..`; write a path below the specification's folder"
     return None
 
 
@@ -159,12 +153,12 @@ def _distribution_range(text: str) -> str | None:
 
 
 def distribution_part(text: str) -> str:
-    """What names the distribution in a `DISTRIBUTION_RANGE`."""
+    """Return the part of a `DISTRIBUTION_RANGE` that names the distribution."""
     return re.split(r"[<>=!~ ]", text, maxsplit=1)[0]
 
 
 def is_ranged(text: str) -> bool:
-    """Whether a `DISTRIBUTION_RANGE` speaks of versions."""
+    """Return True if a `DISTRIBUTION_RANGE` has versions."""
     return distribution_part(text) != text
 
 
@@ -184,14 +178,12 @@ def _range_or_value(text: str) -> str | None:
     if not is_range(text):
         return None
     return _specifier(text) or (
-        "has no version in it: its parts contradict each other"
-        if version_range(text).is_empty
-        else None
+        "is empty: its parts contradict each other" if version_range(text).is_empty else None
     )
 
 
 def is_range(text: str) -> bool:
-    """Whether a condition is a version range (`>=3.12`) and not one value (`3.12`)."""
+    """Return True if a condition is a version range (`>=3.12`) and not one value (`3.12`)."""
     return text[:1] in "<>=!~"
 
 
@@ -201,14 +193,14 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def size(text: str) -> int:
-    """The bytes that a `SIZE` stands for: `3GB`, `1.5 GiB`; 0 for an empty text."""
+    """Return the bytes of a `SIZE`: `3GB`, `1.5 GiB`; 0 for an empty text."""
     number, unit = _number_and_unit(text)
     units = _BINARY_UNITS if unit.endswith("iB") else _UNITS
     return round(number * units[unit.removesuffix("iB").removesuffix("B")])
 
 
 def seconds(text: str) -> float:
-    """The seconds that a `DURATION` stands for: `180s`, `1.5h`; 0 for an empty text."""
+    """Return the seconds of a `DURATION`: `180s`, `1.5h`; 0 for an empty text."""
     number, unit = _number_and_unit(text)
     return number * _SECONDS.get(unit, 0.0)
 
@@ -223,7 +215,7 @@ def _command(text: str) -> str | None:
         words = shlex.split(text)
     except ValueError as error:
         return f"cannot be split into words: {str(error).lower()}; or write a list of strings"
-    return None if words else "holds no command"
+    return None if words else "is an empty command"
 
 
 # The grammar of image references: distribution/reference, `reference/regexp.go`, with digests
@@ -236,7 +228,7 @@ _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _DIGEST = r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}"
 # PEP 508.
 _DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-# Components of a path. Left out: separators of other languages, quotes, `$` and wildcards, which
+# Components of a path. Excluded: separators of other languages, quotes, `$` and wildcards, which
 # COPY expands, and a leading `-`, which a command would read as an option.
 _PATH_CHARACTERS = r"""[^/\\"'`$*?\[\]{}<>|;&!#\s]"""
 _PATH_WORD = rf"(?!-){_PATH_CHARACTERS}+(?: +{_PATH_CHARACTERS}+)*"
@@ -255,7 +247,7 @@ RUNTIME = Kind(
 )
 VARIANT = Kind("a variant name", "server", _NAME, 32, rule=_NAME_RULE)
 PYTHON = Kind("a Python version", "3.12", r"3\.(?:0|[1-9][0-9]?)", 4)
-#: Those that locks can be made for (`locks.selection`).
+#: Platforms that locks support (`locks.selection`).
 PLATFORM = Kind("a platform", "linux/amd64", choices=("linux/amd64", "linux/arm64"))
 RUNTIME_KEY = Kind("a name for a value", "full", r"[a-z][a-z0-9_-]*", 32)
 RUNTIME_VALUE = Kind("a value of a runtime", "12.8.1", r"[A-Za-z0-9][A-Za-z0-9._+-]*", 128)
@@ -304,7 +296,7 @@ TORCH = Kind(
     rule="`cpu`, `xpu`, `cu` or `rocm` with a version",
 )
 FAMILY = Kind("a package family", "torch", r"[a-z0-9][a-z0-9-]*", 64)
-# Also free of what a shell, a Dockerfile or TOML would read: quotes, `$`, backslash, blanks.
+# Without characters that a shell, a Dockerfile or TOML would read: quotes, `$`, backslash, blanks.
 INDEX = Kind(
     "the URL of a package index",
     "https://wheels.example.com/simple",
@@ -319,7 +311,7 @@ SOURCE = Kind(
     1024,
     _url,
 )
-# `90` and `sm90` are how other tools call them, and would be missed in every image.
+# Other tools write `90` and `sm90`; such names would be missing in every image.
 ARCH = Kind("a GPU architecture", "sm_90", r"(?!sm[0-9]|compute[0-9])[a-z][a-z0-9_.:+-]*", 64)
 # Debian Policy 5.6.1 (names) and 5.6.12 (versions).
 SYSTEM_PACKAGE = Kind(
@@ -331,7 +323,7 @@ SYSTEM_PACKAGE = Kind(
 )
 VARIABLE = Kind("the name of an environment variable", "OMP_NUM_THREADS", r"[A-Za-z_][A-Za-z0-9_]*")
 VARIABLE_GLOB = Kind("a pattern for variable names", "NVIDIA_*", r"[A-Za-z_*?][A-Za-z0-9_*?]*")
-#: Labels of images: `scan` and `why` believe what buildmatrix wrote there.
+#: Labels of images: `scan` and `why` trust those that buildmatrix wrote.
 IMAGE_LABEL = Kind(
     "a label key",
     "com.example.team",
@@ -343,7 +335,7 @@ USER = Kind("the name of a user without special rights", "app", r"(?!root$)[a-z_
 GROUP = Kind("a group name", "video", r"[a-z_][a-z0-9_-]*", 32)
 RUNNER = Kind("the label of a CI runner", "ubuntu-24.04-arm", r"[A-Za-z0-9][A-Za-z0-9._-]*", 128)
 NODE_CLASS = Kind("the name of a node class", "mi300", _NAME, 64, rule=_NAME_RULE)
-#: PEP 440 reads the versions of all known drivers and kernels: `550.54.14`, `1.21.0.rc2`.
+#: PEP 440 accepts the versions of all known drivers and kernels: `550.54.14`, `1.21.0.rc2`.
 DRIVER = Kind(
     "a driver version or a range",
     ">=570",
@@ -452,7 +444,7 @@ INHERIT = Kind("a way to inherit", "append", choices=("append", "replace"))
 SIZE = Kind(
     "a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20, convert=size
 )
-#: Not zero: nothing ends within no time.
+#: Not zero: every command takes some time.
 DURATION = Kind(
     "a duration",
     "180s",

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from buildmatrix.matrix.checks import check_backend_name, copied, data_files
+from buildmatrix.matrix.checks import check_backend_name, copied_paths, data_files
 from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
 from buildmatrix.matrix.keys import NodeClassTable, SpecFile
 from buildmatrix.matrix.matrix import Matrix, choose, expand, version_order
 from buildmatrix.matrix.model import DEFAULT_OUTPUT, DEFAULT_TOOLS, STATE, NodeClass, Spec
-from buildmatrix.matrix.policy import checked_policy, checked_waiver
+from buildmatrix.matrix.policy import build_policy, build_waiver
 from buildmatrix.matrix.settings import build, short_commit, sound, value
 from buildmatrix.matrix.shapes import SpecNode
 from buildmatrix.matrix.tables import row
@@ -20,22 +20,22 @@ from buildmatrix.matrix.targets import TargetContext, build_targets
 
 
 class BackendDescription(Protocol):
-    """What the catalogue says of a backend, as far as it matters here."""
+    """The catalogue's description of a backend, as needed here."""
 
     @property
     def aliases(self) -> Collection[str]:
-        """Other names that people use for it."""
+        """Other names of it."""
 
     @property
     def products(self) -> Collection[str]:
         """Names of its devices; globs."""
 
     def has_product(self, name: str) -> bool:
-        """Whether one of its devices is called so."""
+        """Return True if one of its devices has this name."""
 
 
-#: Names of backends, or those with their descriptions; or the function that gives them for some
-#: data files of the user.
+#: Names of backends, or their descriptions; or a function that returns them for data files of the
+#: user.
 BackendNames = Collection[str] | Mapping[str, BackendDescription]
 Backends = BackendNames | Callable[[tuple[Path, ...]], BackendNames]
 
@@ -45,12 +45,12 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
 
     Args:
         path: the TOML file. Requirement files that it names must exist below its folder.
-        backends: names that the catalogue knows with their aliases, or what tells them from the
-            data files that the specification adds to it; None takes any name.
+        backends: names of the catalogue's backends with their aliases, or a function that gets them
+            from the specification's data files; None accepts any name.
 
     Raises:
-        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order. Or
-            one of its data files is, and everything else was not looked at.
+        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order. If
+            one of its data files is wrong, only that is reported.
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
@@ -58,7 +58,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     own = data_files(file.catalogue, path.parent, problems)
     if callable(backends):
         backends = backends(tuple(path.parent / name for name in own))
-    # A data file that is not there may be the one that tells of the backend.
+    # The missing data file may be the one that describes the backend.
     complete = "catalogue" not in document.values or 0 < len(own) == len(file.catalogue.files)
     _check_backends(file, backends, problems, doubtful=not complete)
     matrix = expand(file, problems)
@@ -88,14 +88,14 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
         excluded=matrix.excluded,
         subsets=_subsets(file, matrix, problems),
         node_classes=node_classes,
-        policy=checked_policy(file, matrix.ids, problems),
+        policy=build_policy(file, matrix.ids, problems),
         waivers=tuple(
-            checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
+            build_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
         ),
         output=_output(file, problems),
         tools=_tools(file),
         catalogue=own,
-        copied=copied(file),
+        copied=copied_paths(file),
     )
     problems.stop()
     return spec
@@ -106,7 +106,7 @@ def _check_backends(
 ) -> None:
     if not file.backend:
         problems.add(
-            file.at, "no backend is described", "add a table such as [backend.cpu]", doubtful=True
+            file.at, "there is no backend", "add a table such as [backend.cpu]", doubtful=True
         )
     for name, table in file.backend.items():
         if backends is not None and name not in backends:
@@ -182,7 +182,7 @@ def _check_products(
                 doubtful=doubtful,
             )
         elif own.products:
-            # Backends of no vendor's own devices, such as `vulkan`, run on those of all.
+            # Backends without devices of their own, such as `vulkan`, run on all.
             message = (
                 f"{quoted(product.value)} is a device of the backend "
                 f"{' and '.join(map(quoted, others))}, and this class is for {table.backend.value}"
@@ -197,10 +197,10 @@ def _output(file: SpecFile, problems: Problems) -> str:
     output = text.value.removeprefix("./").rstrip("/")
     if text.sound and output in {"", "."}:
         hint = f"write a folder of its own, such as `{DEFAULT_OUTPUT}`"
-        problems.add(text.at, "generated files cannot go into the specification's folder", hint)
+        problems.add(text.at, "generated files cannot be in the specification's folder", hint)
     if text.sound and f"{output}/".startswith(f"{STATE}/"):
         hint = f"write a folder beside it, such as `{DEFAULT_OUTPUT}`"
-        problems.add(text.at, f"`{STATE}` is for what belongs to one machine", hint)
+        problems.add(text.at, f"`{STATE}` is reserved for local state", hint)
     return output
 
 

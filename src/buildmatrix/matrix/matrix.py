@@ -23,10 +23,10 @@ from buildmatrix.matrix.model import Exclusion, Spec, Target
 from buildmatrix.matrix.settings import sound
 from buildmatrix.matrix.shapes import SourceText
 
-# Points of the matrix: their identifiers, their order, and what selects them
+# Points
 
 
-#: The runtime of a backend that has none.
+#: Runtime of backends without runtimes.
 ANY = "any"
 
 
@@ -42,7 +42,7 @@ class Point:
 
     @property
     def id(self) -> str:
-        """`cuda12.8-py312-server`; the platform shows where it is not linux/amd64."""
+        """`cuda12.8-py312-server`; includes the platform unless it is linux/amd64."""
         runtime = "" if self.runtime == ANY else self.runtime
         python = self.python.replace(".", "")
         machine = self.platform.removeprefix("linux/").replace("/", "-")
@@ -51,7 +51,7 @@ class Point:
 
 
 def version_order(version: str) -> tuple[tuple[bool, int, str], ...]:
-    """Sort key under which 3.9 comes before 3.10; works for any text."""
+    """Return a sort key that puts 3.9 before 3.10; works for any text."""
     return tuple(
         (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 100 else 0, part)
         for part in re.split(r"[._-]", version)
@@ -59,13 +59,13 @@ def version_order(version: str) -> tuple[tuple[bool, int, str], ...]:
 
 
 def match(globs: Iterable[str], ids: Iterable[str]) -> list[str]:
-    """The identifiers that any of the globs matches, in their own order."""
+    """Return the identifiers that any of the globs matches, in their own order."""
     patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
     return [id for id in ids if any(pattern.match(id) for pattern in patterns)]
 
 
 def suggest(glob: str, ids: Sequence[str]) -> str:
-    """A hint for a glob that matches nothing: the identifiers that begin most like it."""
+    """Return a hint for a glob that matches nothing: identifiers with the longest common prefix."""
     begin = re.split(r"[*?\[]", glob)[0] or glob.strip("*?")
     near = closest(begin, {id[: len(begin)] for id in ids})
     shown = [id for id in ids if near and id.startswith(near)] or list(ids)
@@ -98,8 +98,8 @@ def choose(
     return match((glob.value for glob in sound(globs)), ids)
 
 
-def holds(when: WhenTable, point: Point) -> bool:
-    """Whether a point meets all conditions."""
+def meets_conditions(when: WhenTable, point: Point) -> bool:
+    """Return True if a point meets all conditions."""
     return (
         _any(when.backend, point.backend)
         and _any(when.runtime, point.runtime)
@@ -121,7 +121,7 @@ def _meets(condition: str, value: str) -> bool:
 
 
 def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> None:
-    """Values that no point has, and ranges over what cannot be ordered, are problems."""
+    """Note values that no point has, and ranges over values that cannot be ordered."""
     backends = {text.value for text in when.backend}
     for name in ("backend", "runtime", "python", "variant", "platform"):
         conditions: tuple[SourceText, ...] = getattr(when, name)
@@ -186,7 +186,7 @@ def _advice(glob: str, ids: Sequence[str], spec: Spec) -> str:
     return suggest(glob, ids)
 
 
-# Axes, `include` and `exclude` → the points of the matrix
+# Expansion
 
 
 #: GitHub Actions starts at most 256 jobs from one matrix.
@@ -195,7 +195,7 @@ MAX_TARGETS = 500
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The values of one backend's axes, in the order in which targets are listed."""
+    """The values of one backend's axes, in the order of the targets."""
 
     runtimes: tuple[str, ...]
     pythons: tuple[str, ...]
@@ -205,7 +205,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The points that are left, and those that were taken out."""
+    """The remaining points, and the excluded ones."""
 
     points: tuple[Point, ...]
     excluded: tuple[Exclusion, ...]
@@ -217,12 +217,12 @@ class Matrix:
 
     @property
     def gone(self) -> list[str]:
-        """Identifiers of what was taken out."""
+        """Identifiers of the excluded points."""
         return [exclusion.id for exclusion in self.excluded]
 
 
 def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
-    """Runtime → its derived values."""
+    """Return runtime → its derived values."""
     match backend.runtime:
         case SourceText() as runtime:
             return {runtime.value: {}} if runtime.sound else {}
@@ -233,7 +233,7 @@ def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
 
 
 def expand(file: SpecFile, problems: Problems) -> Matrix:
-    """All points: the product of the axes, less `exclude`, plus `include`."""
+    """Return all points: the product of the axes, less `exclude`, plus `include`."""
     axes = {name: _axes(name, backend, file, problems) for name, backend in file.backend.items()}
     count = sum(
         len(a.runtimes) * len(a.pythons) * len(a.variants) * len(a.platforms) for a in axes.values()
@@ -301,7 +301,7 @@ def _axis(texts: tuple[SourceText, ...] | None, problems: Problems) -> tuple[str
 def _exclude(
     entries: tuple[ExcludeTable, ...], product: Sequence[Point], problems: Problems
 ) -> dict[str, str]:
-    """Identifier → reason of the first entry that excludes it."""
+    """Return identifier → reason of the first entry that excludes it."""
     ids = [point.id for point in product]
     excluded: dict[str, str] = {}
     for entry in entries:
@@ -312,7 +312,7 @@ def _exclude(
         chosen = set(choose(entry.select, ids, (), problems))
         if entry.when is not None:
             check_when(entry.when, product, problems)
-            chosen &= {point.id for point in product if holds(entry.when, point)}
+            chosen &= {point.id for point in product if meets_conditions(entry.when, point)}
             if not chosen:
                 at = entry.when.at
                 problems.add(at, "no target meets this condition", doubtful=True)
@@ -355,7 +355,7 @@ def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -
 def _check_identifiers(points: Sequence[Point], file: SpecFile, problems: Problems) -> None:
     first: dict[str, Point] = {}
     for point in points:
-        # Bake files cannot have a `.` in names, so it counts as `_`.
+        # Bake does not allow `.` in names, so it counts as `_`.
         owner = first.setdefault(point.id.replace(".", "_"), point)
         if owner != point:
             problems.add(
@@ -370,10 +370,10 @@ def _words(point: Point) -> str:
     return f"backend `{point.backend}` {point.runtime} {point.variant} {point.platform}"
 
 
-# One part of the targets, for one machine of a CI matrix: `--shard 2/5`.
+# Shards, for machines of a CI matrix: `--shard 2/5`.
 #
-# Every machine divides for itself, so the answer follows from the arguments alone: the shards of
-# one matrix have no target in common, and together they have all of them.
+# Every machine divides the targets itself, so the answer depends on the arguments alone: the shards
+# of one matrix have no target in common, and together they have all of them.
 
 
 _SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
@@ -387,28 +387,28 @@ class Shard:
     count: int
 
     def __str__(self) -> str:
-        """As users write it."""
+        """The form that users write: `2/5`."""
         return f"{self.number}/{self.count}"
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """What `I/N` says. Raises `UsageError`."""
+        """Parse `I/N`. Raises `UsageError`."""
         match = _SHARD.fullmatch(text)
         shard = cls(int(match[1]), int(match[2])) if match else None
         if shard is None or not 1 <= shard.number <= shard.count:
             raise UsageError(
-                f"--shard {text} is no part of a whole; write I/N with I from 1 to N: --shard 2/5"
+                f"--shard {text} is not a shard; write I/N with I from 1 to N: --shard 2/5"
             )
         return shard
 
 
-def divided(
+def divide_targets(
     targets: Sequence[Target], seconds: Mapping[str, float], count: int
 ) -> Mapping[str, int]:
-    """Target → number of its shard, of `count`.
+    """Return target → number of its shard, of `count`.
 
-    `seconds` are those that a target took; where one is not in it, it counts as the median of
-    the others. Without any, neighbors stay together: they share bases and locks.
+    `seconds` are the known durations of targets; any other counts as their median. Without any,
+    neighbors stay together: they share bases and locks.
     """
     timed = [seconds[target.id] for target in targets if target.id in seconds]
     if not timed:
@@ -424,8 +424,8 @@ def divided(
     cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}
     numbers: dict[str, int] = {}
     loads = [0] * count
-    # The longest first, each to the shard with the least to do (Graham 1969: at most 4/3 of the
-    # best).
+    # The longest first, each to the shard with the least work (Graham 1969: at most 4/3 of the
+    # optimum).
     for id in sorted(cost, key=lambda id: (-cost[id], id)):
         lightest = loads.index(min(loads))
         numbers[id] = lightest + 1
@@ -434,6 +434,6 @@ def divided(
 
 
 def plan_digest(numbers: Mapping[str, int], count: int) -> str:
-    """What is the same on all machines that divide the same targets in the same way."""
+    """Return a digest that is equal on all machines that divide the same targets equally."""
     text = json.dumps([count, sorted(numbers.items())])
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -32,44 +32,44 @@ from buildmatrix.matrix.settings import build, sound
 from buildmatrix.matrix.shapes import SourceText, SpecNode, many
 from buildmatrix.matrix.tables import Table, group, row
 
-# `[[waive]]` tables: those of a specification, and those of a file of their own
+# `[[waive]]`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaiversFile(Table):
-    """A file that holds waivers and nothing else."""
+    """A file with only waivers."""
 
     waive: tuple[WaiverTable, ...] = group(many(row(WaiverTable)), "Findings that are accepted.")
 
 
 def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
-    """The waivers of a file, checked like those of a specification.
+    """Load the waivers of a file, checked like those of a specification.
 
-    `ids` are the targets: each pattern must match one. None where there is no specification.
-    Raises `SpecError` with all problems of the file.
+    `ids` are the targets: each pattern must match one. None without a specification. Raises
+    `SpecError` with all problems of the file.
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="name a file with [[waive]] tables")
     file = row(WaiversFile).read(document.values, SpecNode(document, problems))
-    waivers = tuple(checked_waiver(waive, ids, (), problems) for waive in file.waive)
+    waivers = tuple(build_waiver(waive, ids, (), problems) for waive in file.waive)
     problems.stop()
     return waivers
 
 
-def checked_waiver(
+def build_waiver(
     waive: WaiverTable, ids: Sequence[str] | None, gone: Sequence[str], problems: Problems
 ) -> Waiver:
-    """A waiver; a pattern that matches none of `ids` is a problem. `gone` are excluded ones."""
+    """Build a waiver; note patterns that match none of `ids`. `gone` are excluded identifiers."""
     if ids is not None:
         choose(waive.select, ids, gone, problems)
     return build(Waiver, waive)
 
 
-# `[policy]` → `Policy`: what its keys mean together, and what contradicts itself
+# `[policy]`
 
 
-def checked_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
-    """The policy of a file; backends and targets (`ids`) that it does not have are problems."""
+def build_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
+    """Build the policy of a file;note backends and targets that are not among`ids`."""
     table = file.policy
     _check_lists(table, problems)
     budgets: tuple[Mapping[str, object], ...] = (
@@ -119,7 +119,7 @@ def _lists(table: PolicyTable, way: Literal["allow", "forbid"]) -> Lists:
 def _check_budget(
     budget: Mapping[str, object], file: SpecFile, ids: Sequence[str], problems: Problems
 ) -> None:
-    """Note keys that name nothing, and patterns where it is unclear which one counts."""
+    """Note keys that name nothing, and overlapping patterns."""
     at = file.policy.at
     first: dict[str, str] = {}
     for key in budget:
@@ -148,7 +148,7 @@ def _all_lists(table: PolicyTable) -> tuple[TextsByBackend, ...]:
 
 
 def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], ...]:
-    """What is allowed of one kind, and what is forbidden."""
+    """Return pairs of the allowed and forbidden lists of each kind."""
     return (
         (table.allow_distributions, table.forbid_distributions),
         (table.allow_libraries, table.forbid_libraries),
@@ -157,7 +157,7 @@ def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], .
 
 
 def _check_lists(table: PolicyTable, problems: Problems) -> None:
-    """What is forbidden for a backend, or for all, cannot be allowed for it as well."""
+    """Note names that are both forbidden and allowed for a backend or for all."""
     for allowed, forbidden in _pairs(table):
         for name, texts in allowed.items():
             for key in dict.fromkeys(("*", name)):
@@ -166,7 +166,7 @@ def _check_lists(table: PolicyTable, problems: Problems) -> None:
                     if text.value in places:
                         problems.add(
                             text.at,
-                            f"{quoted(text.value)} is allowed here, and forbidden in line "
+                            f"{quoted(text.value)} is allowed here, but forbidden in line "
                             f"{places[text.value].line}",
                             "keep one of the two",
                         )

@@ -1,4 +1,4 @@
-"""Settings of a target: put together from layers, and filled in for placeholders."""
+"""Settings of a target: combined from layers, with placeholders filled in."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from buildmatrix.matrix.tables import Key, Table, keys_of
 
 ModelT = TypeVar("ModelT")
 
-# Settings come in layers: defaults < backend < variant < overrides. This puts them together
+# Layers: defaults < backend < variant < overrides
 
 
 SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(TargetSettings)}
 
-#: Settings that `inherit` can speak of: the others have nothing to append to.
+#: Settings that `inherit` may name: the others cannot be appended to.
 APPENDABLE = tuple(name for name, key in SETTINGS.items() if key.shape.extensible)
 
 
 def all_settings(file: SpecFile) -> tuple[TargetSettings, ...]:
-    """Every table of a file that has settings."""
+    """Return every table of a file that has settings."""
     return (file.defaults, *file.backend.values(), *file.variant.values(), *file.override)
 
 
 def specialize(general: TargetSettings, special: TargetSettings) -> TargetSettings:
-    """`general` with what a backend or a variant says on top, each key in its own way."""
+    """Return `general` with the settings of a backend or a variant on top, merged key by key."""
     return _combine(
         general, special, {name: key.merge != "replace" for name, key in SETTINGS.items()}
     )
 
 
 def override(settings: TargetSettings, over: OverrideTable) -> TargetSettings:
-    """`settings` with an override on top: it replaces, unless its `inherit` says `append`."""
+    """Return `settings` with an override on top; it replaces unless `inherit` says `append`."""
     return _combine(
         settings, over, {name: way.value == "append" for name, way in over.inherit.items()}
     )
 
 
 def check_override(over: OverrideTable, problems: Problems) -> None:
-    """An override sets something, and `inherit` names only lists and tables that it sets."""
+    """Check that an override sets something, and that `inherit` names only its lists and tables."""
     if all(getattr(over, key.field) is None for key in SETTINGS.values()):
         message = "this override sets nothing"
         problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
@@ -87,12 +87,18 @@ def _combine(
 
 
 def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
-    """The texts without the stand-ins of wrong ones."""
+    """Return the texts without stand-ins for wrong ones."""
     return tuple(text for text in texts or () if text.sound)
 
 
+||||||| parent of 06005d82 (matrix: start docstrings with verbs, name functions by them)
+def values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
+    """The strings of texts, without the stand-ins of wrong ones."""
+    return tuple(text.value for text in sound(texts))
+
+
 def value(text: SourceText | None) -> str:
-    """The string of a text; empty where there is none, or a wrong one."""
+    """Return the string of a text; empty if it is missing or wrong."""
     return text.value if text is not None and text.sound else ""
 
 
@@ -135,13 +141,12 @@ def build(
     return model(**known)
 
 
-# Placeholders: `{project}`, `{id}`, `{runtime.full}` and the like, filled in per target.
-#
-# `{{` and `}}` stand for single braces. `${NAME}` is left alone: it belongs to the reader of the
-# value later.
+# Placeholders: `{project}`, `{id}`, `{runtime.full}` and others, filled in per target.
+ `{{` and# `}}` are single braces. `${NAME}` is left for the reader of the
+ value .
 
 
-#: The one placeholder that is not a value of the target: it costs a process.
+#: Computed on demand: it costs a process.
 GIT = "git.short"
 
 _PART = re.compile(r"(?P<kept>\$\{[^{}]*\})|\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<stray>[{}])")
@@ -152,7 +157,7 @@ class NoCommitError(Exception):
 
 
 def short_commit(folder: Path) -> str:
-    """The commit that is checked out in `folder`, 12 digits.
+    """Return the commit that is checked out in `folder`, 12 digits.
 
     Raises:
         NoCommitError: git is missing, or there is no commit.
@@ -170,19 +175,19 @@ def short_commit(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Fills in the texts of one target, and checks what comes out of it."""
+    """Fills in the texts of one target, and checks the results."""
 
     target: str
-    #: None for a value that is wrong itself and was reported already.
+    #: None for a wrong value, which was reported already.
     values: Mapping[str, str | None]
-    #: Asked when `{git.short}` is met; raises `NoCommitError`.
+    #: Called for `{git.short}`; raises `NoCommitError`.
     commit: Callable[[], str]
     problems: Problems
 
     def fill(self, text: SourceText) -> str:
-        """`text` with all placeholders filled in; notes what is unknown or becomes invalid.
+        """Return `text` with all placeholders filled in; note unknown ones and invalid results.
 
-        Then, and for texts that were wrong before, the result is empty.
+        In these cases, and for texts that were wrong before, the result is empty.
         """
         if not text.sound or ("{" not in text.value and "}" not in text.value):
             return text.value

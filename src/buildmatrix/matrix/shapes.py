@@ -1,12 +1,12 @@
-"""Shapes: which values a place of a TOML document allows, and how they become typed values.
+"""Shapes: the values that a place of a TOML document allows, and their conversion.
 
-A shape reads, describes itself as JSON schema, and has the example that messages quote. The
-functions here make those of strings, numbers, dates, lists and tables whose keys the user chooses;
-`tables.row` makes those of tables with fixed keys. `keys` puts them together into the table of all
-keys; the loader and the schema both come from that one table.
+A shape reads, describes itself as JSON schema, and has the example that messages quote. This module
+has those of strings, numbers, dates, lists and tables whose keys the user chooses; `tables.row` has
+those of tables with fixed keys. `keys` combines them into the table of all keys; the loader and the
+schema both come from that table.
 
-Reading never stops at a problem. What is wrong is noted, and a stand-in takes its place, so that
-everything else of the file can still be checked.
+Reading never stops at a problem: it is noted, and a stand-in takes its place, so that the rest of
+the file can still be checked.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _TEMPLATE = Kind("a text with placeholders", "{id}", limit=4096)
 
 @dataclass(frozen=True, slots=True)
 class SpecNode:
-    """One entry of a document, and where complaints about it go."""
+    """One entry of a document, and the collector of its problems."""
 
     document: Document
     problems: Problems
     path: KeyPath = ()
 
     def child(self, part: str | int) -> SpecNode:
-        """The entry of a key, or of an element."""
+        """Return the entry of a key, or of an element."""
         return SpecNode(self.document, self.problems, (*self.path, part))
 
     @property
     def key(self) -> Position:
-        """The position of its key."""
+        """Position of its key."""
         return self.document.key(self.path)
 
     @property
     def value(self) -> Position:
-        """The position of its value."""
+        """Position of its value."""
         return self.document.value(self.path)
 
     @property
     def name(self) -> str:
-        """Its path as a user would write it: `backend.cuda.base[0].when`."""
+        """Path as a user would write it: `backend.cuda.base[0].when`."""
         name = ""
         for part in self.path:
             dot = "." if name else ""
@@ -71,11 +71,11 @@ class SpecNode:
         return quoted(name) if name else "the file"
 
     def problem(self, message: str, hint: str | None = None) -> None:
-        """Note what is wrong with the value."""
+        """Note a problem of the value."""
         self.problems.add(self.value, message, hint)
 
     def mismatch(self, value: object, noun: str, instead: str) -> None:
-        """Note that `value` has another TOML type than `noun`; `instead` is what to write."""
+        """Note that `value` has another TOML type than `noun`; `instead` is the suggestion."""
         self.problem(
             f"{self.name} must be {noun}, but it is {_type_name(value)}", f"write `{instead}`"
         )
@@ -100,24 +100,24 @@ class Shape(Generic[T_co]):
     noun: str
     #: As TOML.
     example: str
-    #: The typed value of what the parser gave; notes problems and falls back to the stand-in.
+    #: Converts a parsed value; notes problems and falls back to the stand-in.
     read: Callable[[object, SpecNode], T_co]
-    #: What takes the place of a value that is missing or wrong.
+    #: Replaces a missing or wrong value.
     stand_in: Callable[[Position], T_co]
     #: The same as JSON schema, draft 7.
     schema: Callable[[], Json]
-    #: Whether it is a list or a table that a more special one can add to.
+    #: True for a list or a table that a more specific layer can add to.
     extensible: bool = False
 
 
 def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
-    """A string of one kind; with `template`, it may have placeholders."""
+    """Make the shape of a string; with `template`, it may have placeholders."""
 
     def read(value: object, node: SpecNode) -> SourceText:
         if not isinstance(value, str):
             node.mismatch(value, "a string", _in_quotes(value, kind) or f'"{kind.example}"')
             return stand_in(node.value)
-        # The text around placeholders is checked once they are filled in.
+        # Text around placeholders is checked after they are filled in.
         grammar = _TEMPLATE if template and "{" in value else kind
         if complaint := grammar.complaint(value):
             node.problem(f"{node.name} {quoted(value)} {complaint}")
@@ -132,7 +132,7 @@ def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
             return {"type": "string", "enum": list(kind.choices)}
         schema: Json = {"type": "string", "examples": [kind.example]}
         if kind.pattern:
-            # A string with a placeholder is judged only when it is filled in.
+            # A string with a placeholder can only be checked once it is filled in.
             alternative = r"|.*\{.*" if template else ""
             schema["pattern"] = f"^(?:{kind.pattern}{alternative})$"
         elif not kind.may_be_empty:
@@ -143,7 +143,7 @@ def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
 
 
 def _in_quotes(value: object, kind: Kind) -> str | None:
-    """A number in quotes, where that would do."""
+    """Return a number in quotes, if that is valid."""
     match value:
         case Float(written):
             number = written
@@ -155,7 +155,7 @@ def _in_quotes(value: object, kind: Kind) -> str | None:
 
 
 def whole(low: int, high: int, example: str) -> Shape[int]:
-    """A whole number between two bounds."""
+    """Make the shape of a whole number between two bounds."""
     noun = f"the number {low}" if low == high else f"a whole number from {low} to {high}"
 
     def read(value: object, node: SpecNode) -> int:
@@ -174,7 +174,7 @@ def whole(low: int, high: int, example: str) -> Shape[int]:
 
 
 def flag() -> Shape[bool]:
-    """`true` or `false`."""
+    """Make the shape of `true` or `false`."""
     noun = "true or false"
 
     def read(value: object, node: SpecNode) -> bool:
@@ -186,7 +186,7 @@ def flag() -> Shape[bool]:
 
 
 def day() -> Shape[date]:
-    """A TOML date. Editors hand it to the schema as a string."""
+    """Make the shape of a TOML date. Editors hand it to the schema as a string."""
     noun, example = "a date", "2027-01-31"
 
     def read(value: object, node: SpecNode) -> date:
@@ -205,7 +205,7 @@ def day() -> Shape[date]:
 
 
 def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape[tuple[T, ...]]:
-    """A list; with `single`, a single element needs no brackets."""
+    """Make the shape of a list; with `single`, a single element needs no brackets."""
     plural = element.noun.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
     noun, example = f"a list of {plural}", f"[{element.example}]"
 
@@ -233,7 +233,7 @@ def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape
 
 
 def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Second]]:
-    """A list of exactly two strings."""
+    """Make the shape of a list of exactly two strings."""
     noun, example = "a list of two strings", f"[{first.example}, {second.example}]"
 
     def read(value: object, node: SpecNode) -> tuple[First, Second]:
@@ -257,7 +257,7 @@ def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Secon
 
 
 def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dict[str, T]]:
-    """A table whose keys the user chooses, within a kind; with `wildcard`, `*` is one as well."""
+    """Make the shape of a table whose keys the user chooses; with `wildcard`, also `*`."""
     example = f'{{ "{kind.example}" = {element.example} }}'
 
     def read(value: object, node: SpecNode) -> dict[str, T]:
@@ -293,7 +293,7 @@ def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dic
 
 
 def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shape[First | Second]:
-    """One of two shapes, told apart by the TOML type that `first` accepts."""
+    """Make the shape of either shape, chosen by the TOML type that `first` accepts."""
     noun = f"{first.noun} or {second.noun}"
 
     def read(value: object, node: SpecNode) -> First | Second:
@@ -311,7 +311,7 @@ def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shap
 
 
 def _type_name(value: object) -> str:
-    """What TOML calls the type of `value`, with its article."""
+    """Return TOML's name of the type of `value`, with its article."""
     match value:
         case str():
             return "a string"

@@ -15,8 +15,7 @@ from buildmatrix.matrix.shapes import Json, Shape, SpecNode
 T = TypeVar("T")
 
 Merge = Literal["add", "merge", "replace"]
-#: Whether a key must be there; if not, whether the value is then None or the shape's stand-in (an
-#: empty list or table).
+#: Requirement of a key; if it is missing: None, or the shape's stand-in (an empty list or table).
 Absent = Literal["wrong", "none", "empty"]
 Default = str | int | list[str] | None
 
@@ -25,10 +24,10 @@ Default = str | int | list[str] | None
 class Table:
     """Base of the typed tables. Their fields are declared with `key`, `maybe` and `group`."""
 
-    #: Where the table begins.
+    #: Start of the table.
     at: Position
-    #: Where a value comes from that this table does not have, if another table may: its words for
-    #: editors. Then the defaults of keys are not those of this table.
+    #: Source of values that this table lacks, in words for editors, if it is another table. Then
+    #: the defaults of keys are not those of this table.
     inherited: ClassVar[str] = ""
 
 
@@ -45,17 +44,17 @@ class Key:
     #: One or two sentences; the JSON schema and so the editors show them.
     doc: str
     absent: Absent
-    #: What a more special layer of settings does to the value of a more general one.
+    #: Effect of a more specific layer of settings on the value of a more general one.
     merge: Merge
-    #: What stands for the value where the file says nothing: as TOML would have it; None where it
-    #: is no value of the file. `otherwise` says then what it is.
+    #: Default as a TOML value; None if it cannot be written in the file. Then `otherwise` describes
+    #: it.
     default: Default
     otherwise: str
 
 
 def key(shape: Shape[T], doc: str) -> T:
-    """Declare a key that must be there: this is the only place where it is described."""
-    return _declared(shape, doc, "wrong")
+    """Declare a required key, and its only description."""
+    return _declare(shape, doc, "wrong")
 
 
 def maybe(
@@ -66,22 +65,22 @@ def maybe(
     otherwise: str = "none",
     merge: Merge = "replace",
 ) -> T | None:
-    """Declare a key whose value is None where the file says nothing.
+    """Declare a key whose value is None if it is missing.
 
-    `default` is what then takes its place, and `otherwise` says it where it is no such value.
+    `default` is then used in its place; `otherwise` describes it if it cannot be written in TOML.
     """
-    return _declared(shape, doc, "none", merge, default, otherwise)
+    return _declare(shape, doc, "none", merge, default, otherwise)
 
 
 def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
-    """Declare a list or a table that is empty where the file says nothing.
+    """Declare a list or a table that is empty if it is missing.
 
-    `otherwise` says what that means.
+    `otherwise` describes the effect.
     """
-    return _declared(shape, doc, "empty", otherwise=otherwise)
+    return _declare(shape, doc, "empty", otherwise=otherwise)
 
 
-def _declared(
+def _declare(
     shape: Shape[T],
     doc: str,
     absent: Absent,
@@ -103,7 +102,7 @@ def _declared(
 
 
 def keys_of(table: type[Table]) -> tuple[Key, ...]:
-    """All keys of a table, in the order of their declaration."""
+    """Return all keys of a table, in the order of their declaration."""
     return tuple(
         Key(name=field.name.replace("_", "-"), field=field.name, **field.metadata)
         for field in dataclasses.fields(table)
@@ -112,7 +111,7 @@ def keys_of(table: type[Table]) -> tuple[Key, ...]:
 
 
 def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
-    """A table with fixed keys, read into the dataclass that declares them."""
+    """Make the shape of a table with fixed keys, read into the dataclass that declares them."""
 
     def read(value: object, node: SpecNode) -> TableT:
         if not isinstance(value, dict):
@@ -130,14 +129,14 @@ def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
             if name in value:
                 values[key.field] = key.shape.read(value[name], node.child(name))
                 continue
-            values[key.field] = _without(key, node.key)
+            values[key.field] = _missing_value(key, node.key)
             if key.absent == "wrong":
                 hint = f"write `{name} = {key.shape.example}`"
                 node.problems.add(node.key, f"{node.name} has no `{name}`", hint)
         return table(at=node.key, **values)
 
     def stand_in(at: Position) -> TableT:
-        return table(at=at, **{key.field: _without(key, at) for key in keys_of(table)})
+        return table(at=at, **{key.field: _missing_value(key, at) for key in keys_of(table)})
 
     def schema() -> Json:
         keys = keys_of(table)
@@ -154,16 +153,16 @@ def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
 
 
 def _schema(key: Key, inherited: str) -> Json:
-    """The schema of one key, with all that an editor shows of it."""
+    """Return the schema of one key, with everything that an editor shows of it."""
     doc, schema = key.doc, key.shape.schema()
     if key.absent == "none" and inherited:
         doc += f" Default: {inherited}."
     elif key.default is not None:
-        doc += f" Default: `{_written(key.default)}`."
+        doc += f" Default: `{_format_default(key.default)}`."
         schema["default"] = key.default
     elif key.absent != "wrong" and not (key.otherwise == "none" and _is_table(schema)):
         doc += f" Default: {key.otherwise}."
-    # Editors show the text of the alternative that is written.
+    # Editors show the text of the matching alternative.
     for alternative in _alternatives(schema):
         alternative["description"] = doc
     return {"description": doc, **schema}
@@ -177,15 +176,15 @@ def _alternatives(schema: Json) -> Iterator[Json]:
 
 
 def _is_table(schema: Json) -> bool:
-    """Whether its own keys say what holds where it is not there."""
+    """Return True if the keys of a schema describe their own defaults."""
     return schema.get("type") == "object" and "properties" in schema
 
 
-def _written(value: Default) -> str:
-    """As people write it in a sentence: without quotes where it is one string."""
+def _format_default(value: Default) -> str:
+    """Return a default as written in a sentence: a single string has no quotes."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _without(key: Key, at: Position) -> object:
-    """The value of a key that is not there."""
+def _missing_value(key: Key, at: Position) -> object:
+    """Return the value of a missing key."""
     return None if key.absent == "none" else key.shape.stand_in(at)

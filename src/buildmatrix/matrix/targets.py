@@ -12,7 +12,8 @@ from buildmatrix.matrix.checks import check_clashes, check_exists, check_values,
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
 from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, TargetSettings
-from buildmatrix.matrix.matrix import Matrix, Point, check_when, choose, holds, runtimes_of
+from buildmatrix.matrix.matrix import( Matrix, Point, check_when, choose, meets_conditions, runtimes_of,
+)
 from buildmatrix.matrix.model import (
     LOCK_HEADER,
     TAKEN_LOCKS,
@@ -41,13 +42,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TargetContext:
-    """What all targets of a file share."""
+    """State that all targets of a file share."""
 
     file: SpecFile
     path: Path
     matrix: Matrix
     node_classes: tuple[NodeClass, ...]
-    #: The commit that is checked out; see `settings.Filler`.
+    #: The current commit; see `settings.Filler`.
     commit: Callable[[], str]
     problems: Problems
 
@@ -58,7 +59,7 @@ class TargetContext:
 
 
 def build_targets(context: TargetContext) -> tuple[Target, ...]:
-    """All targets, in matrix order."""
+    """Return all targets, in matrix order."""
     file, matrix, problems = context.file, context.matrix, context.problems
     overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
     smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
@@ -107,7 +108,7 @@ def _settings(file: SpecFile, point: Point) -> TargetSettings:
 
 
 def _aliases(context: TargetContext) -> dict[str, list[SourceText]]:
-    """Identifier → the further tags that its target gets."""
+    """Return identifier → the additional tags of its target."""
     matrix, problems = context.matrix, context.problems
     aliases: dict[str, list[SourceText]] = {}
     for tag, target in context.file.tags.alias.items():
@@ -205,7 +206,7 @@ def _target(
 
 
 def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
-    """What the placeholders of one target stand for."""
+    """Return the values of the placeholders of one target."""
     runtime = runtimes_of(file.backend[point.backend])[point.runtime]
     texts = {
         "project": file.project.name,
@@ -220,7 +221,7 @@ def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
 
 
 def _choices(settings: TargetSettings) -> tuple[BaseTable, ...]:
-    """`base` as a list of choices, whichever way it is written."""
+    """Return `base` as a list of choices, in whichever form it is written."""
     match settings.base:
         case SourceText() as image:
             return (BaseTable(at=image.at, when=None, build=None, final=image),)
@@ -239,7 +240,7 @@ def _base(
 ) -> Base:
     choices = _choices(settings)
     for choice in choices:
-        if choice.when is None or holds(choice.when, point):
+        if choice.when is None or meets_conditions(choice.when, point):
             final = filler.fill(choice.final)
             build = choice.build or choice.final
             return Base(filler.fill(build), final, build.at, choice.final.at)
@@ -263,6 +264,17 @@ def _base(
 
 def _smoke(smoke: SmokeTable) -> Smoke:
     return build(Smoke, smoke, timeout_s=plain(smoke.timeout) or 120.0)
+||||||| parent of 06005d82 (matrix: start docstrings with verbs, name functions by them)
+    level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
+    timeout = kinds.seconds(smoke.timeout.value) if smoke.timeout else 120.0
+    return Smoke(smoke.name.value, level, _words(smoke.command), timeout, smoke.at)
+
+
+def _words(command: Command | None) -> tuple[str, ...]:
+    """The words of a command, however it is written."""
+    if isinstance(command, SourceText):
+        return tuple(shlex.split(command.value))
+    return tuple(word.value for word in command or ())
 
 
 def _check_inputs(
@@ -288,7 +300,7 @@ def _check_inputs(
         if parts:
             problems.add(
                 parts[0].at,
-                f"`{key}` of {point.id} are those of a lock that the project has",
+                f"`{key}` of {point.id} need a lock of the project",
                 'write `lock = "uv.lock"`, or list a requirements file for the group',
                 doubtful=True,
                 mistake=key,
@@ -296,7 +308,7 @@ def _check_inputs(
 
 
 def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
-    """Whether the project has the lock `path`, and `buildmatrix lock` does not write it."""
+    """Return True if `path` is the project's own lock, not one that `buildmatrix lock` writes."""
     if not path.endswith(".toml"):
         return True
     if not is_pylock(path.rpartition("/")[2]):
@@ -309,11 +321,11 @@ def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
 
 
 def _check_committed(point: Point, lock: str, settings: TargetSettings, problems: Problems) -> None:
-    """Note settings of a resolution, which have no effect where the project has the lock."""
+    """Note resolution settings, which have no effect if the project has the lock."""
     if settings.requirements:
         problems.add(
             settings.requirements[0].at,
-            f"`requirements` are not installed in {point.id}: `{lock}` says what is",
+            f"`requirements` have no effect in {point.id}: `{lock}` decides what is installed",
             "leave out `requirements`, or `lock`",
             doubtful=True,
             mistake="requirements",
@@ -321,7 +333,7 @@ def _check_committed(point: Point, lock: str, settings: TargetSettings, problems
     if settings.replace:
         problems.add(
             next(iter(settings.replace.values())).at,
-            f"`replace` changes nothing in {point.id}: `{lock}` says what is installed",
+            f"`replace` has no effect in {point.id}: `{lock}` decides what is installed",
             "lock the other distribution there, in an extra for this backend",
             doubtful=True,
             mistake="replace",
@@ -329,7 +341,7 @@ def _check_committed(point: Point, lock: str, settings: TargetSettings, problems
     if settings.only_groups and (settings.extras or settings.groups):
         problems.add(
             settings.only_groups[0].at,
-            f"{point.id} has `only-groups`, and extras or groups beside them",
+            f"{point.id} has `only-groups`, together with extras or groups",
             "leave out one of the two",
             doubtful=True,
             mistake="only-groups",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rulecases import target
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.matrix.matrix import Shard, divided, plan_digest
+from buildmatrix.matrix.matrix import Shard, divide_targets, plan_digest
 from buildmatrix.matrix.model import Target
 
 _BARE = target("cpu")
@@ -25,7 +25,7 @@ def targets(count: int) -> list[Target]:
 def parts(
     matrix: Sequence[Target], count: int, seconds: dict[str, float]
 ) -> list[tuple[Target, ...]]:
-    numbers = divided(matrix, seconds, count)
+    numbers = divide_targets(matrix, seconds, count)
     return [tuple(t for t in matrix if numbers[t.id] == n) for n in range(1, count + 1)]
 
 
@@ -102,11 +102,11 @@ def test_a_part_is_written_as_it_was_read() -> None:
 
 def test_a_division_has_a_digest_that_says_which_target_is_where() -> None:
     matrix = targets(8)
-    even = plan_digest(divided(matrix, {}, 3), 3)
-    assert even == plan_digest(divided(list(matrix), {"gone": 3.0}, 3), 3)
+    even = plan_digest(divide_targets(matrix, {}, 3), 3)
+    assert even == plan_digest(divide_targets(list(matrix), {"gone": 3.0}, 3), 3)
     others = (
-        plan_digest(divided(matrix, {}, 4), 4),
-        plan_digest(divided(matrix[1:], {}, 3), 3),
-        plan_digest(divided(matrix, {matrix[0].id: 100.0, matrix[1].id: 1.0}, 3), 3),
+        plan_digest(divide_targets(matrix, {}, 4), 4),
+        plan_digest(divide_targets(matrix[1:], {}, 3), 3),
+        plan_digest(divide_targets(matrix, {matrix[0].id: 100.0, matrix[1].id: 1.0}, 3), 3),
     )
     assert len({even, *others}) == 4

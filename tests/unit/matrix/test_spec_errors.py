@@ -18,7 +18,7 @@ CASES = [
     ("defaults", 'archs = "sm_90"', '"sm_90"', 'write `["sm_90"]`'),
     ("defaults", 'requirements = ["bas.in"]', '"bas.in"', "did you mean `base.in`?"),
     ("defaults", 'pyproject = "x/pyproject.toml"', '"x/', "there is no file"),
-    ("defaults", 'requirements = ["../base.in"]', '"../', "leads out of its folder"),
+    ("defaults", 'requirements = ["../base.in"]', '"../', "leaves its folder"),
     ("defaults", 'copy = [["/etc", "/x"]]', '"/etc"', "below the specification's folder"),
     ("defaults", 'copy = [["src", "x"]]', '"x"', "absolute path in the image"),
     ("defaults", 'copy = [["a", "/b/../c"]]', '"/b', "contains `..`"),
@@ -61,7 +61,7 @@ CASES = [
     ("backend.cpu", 'variant = ["A"]', '"A"', "variant name (lower-case letters"),
     ("backend.cpu", 'labels = { a = "{runtime.full}" }', '"{runtime', "has no value `full`"),
     ("backend.cuda", 'labels = { a = "{runtime.ful}" }', '"{runtime', "mean `runtime.full`?"),
-    ("backend.cuda", 'template = "../x.j2"', '"../x', "leads out of its folder"),
+    ("backend.cuda", 'template = "../x.j2"', '"../x', "leaves its folder"),
     ("backend.cuda", 'template = "mine/x.j2"', '"mine', "there is no file"),
     ("backend.rocm", 'runtime = "twelve"\nbase = "a"', '"twelve"', "it begins with a digit"),
     ("backend.rocm", 'base = "a"\nruntime = []', "", 'is empty; write `["12.8"]`'),
@@ -76,7 +76,7 @@ CASES = [
     ("defaults", 'torch = "cuda12.8"', '"cuda12.8"', "`cu` or `rocm` with a version"),
     ("defaults", 'env = { PATH = "/opt/bin" }', '"/opt', "leaves out `/opt/venv/bin`"),
     ("defaults", 'env = { LD_LIBRARY_PATH = "/a:$LD_LIBRARY_PATH" }', '"/a', "refers to itself"),
-    ("defaults", 'env = { A = "${A}" }', '"${A', "nothing in `env` is expanded"),
+    ("defaults", 'env = { A = "${A}" }', '"${A', "`env` expands nothing"),
     ("defaults", 'env = { PYTHONHOME = "/usr" }', '"/usr', "remove it; PYTHONPATH"),
     ("defaults", 'replace = { Torch = "torch" }', '"torch"', "by itself"),
     ("defaults", 'replace = { a_b = "c", a-b = "d" }', '"d"', "replaced twice"),
@@ -127,7 +127,7 @@ CASES = [
     ("policy", 'max-size = { cpu = "3 gigs" }', '"3 gigs"', "such as `3GB`|like `3GB`"),
     ("policy", 'max-size = { gpu = "3GB" }', "", "there is no backend `gpu` here"),
     ("tools", 'uv = "uv latest"', '"uv', "image reference"),
-    ("generate", 'output = "."', '"."', "cannot go into the specification's folder"),
+    ("generate", 'output = "."', '"."', "cannot be in the specification's folder"),
 ]
 
 

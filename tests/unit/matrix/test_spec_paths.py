@@ -1,4 +1,4 @@
-"""What is to be copied into an image, and is not there."""
+"""Paths of `copy` that do not exist."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_a_path_that_is_not_there_is_named_with_its_line_and_what_it_may_be(load
     lines = 'copy = [["sorce", "/app"], ["base.in", "/a"], ["./dist/", "/b"]]\n'
     spec = load(small.replace("[backend.cuda]\n", lines + "[backend.cuda]\n"))
     assert refused(spec) == [
-        ":8:10: there is no `sorce` below the specification's folder, and it is to be copied; did "
+        ":8:10: there is no `sorce` below the specification's folder, but `copy` names it; did "
         "you mean `source`?",
-        ":8:48: there is no `dist` below the specification's folder, and it is to be copied; make "
+        ":8:48: there is no `dist` below the specification's folder, but `copy` names it; make "
         "it first, or remove it from `copy`",
     ]
 
@@ -40,7 +40,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(load, small, project):
     lines = 'copy = [["out", "/app"]]\n'
     spec = load(small.replace("[backend.cuda]\n", lines + "[backend.cuda]\n"))
     (line,) = refused(spec)
-    assert "is a link that leads out" in line
+    assert "a link that leads out" in line
 
 
 def test_to_plan_or_to_lock_nothing_need_be_there(load, small):

@@ -81,7 +81,7 @@ def test_one_name_cannot_be_allowed_and_forbidden(
     )
     (problem,) = refuse(SMALL + text)
     line = SMALL.count("\n")
-    assert problem.message == f"`torch` is allowed here, and forbidden in line {line + 2}"
+    assert problem.message == f"`torch` is allowed here, but forbidden in line {line + 2}"
     assert problem.line == line + 3
 
 
