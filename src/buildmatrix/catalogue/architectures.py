@@ -18,21 +18,14 @@ from buildmatrix.catalogue.names import matches_any, product_patterns, product_w
 from buildmatrix.catalogue.tables import Product
 from buildmatrix.matrix.model import NodeClass
 
-# Names are those that the tools use: `sm_90`, `compute_90`, `gfx942:xnack-`, `spir64`. What runs as
-# it is was made for the GPU or an older one of its line (`native`), for its family (`sm_100f`), or
-# for a generic processor (`gfx11-generic`). `jit` code is compiled by the driver when the program
-# starts, which can take minutes. `unknown` code runs on some devices of the vendor, and its name
-# does not say which.
-
-
-#: From the best to the worst; what is `unknown` may be any of those before it.
+#: From best to worst; `unknown` code may be any of those before it.
 Grade = Literal["native", "family", "generic", "jit", "unknown", "none"]
-#: The same where it does not matter by which name code runs as it is.
+#: Coarse grade, where it does not matter by which name code runs unchanged.
 Support = Literal["native", "jit", "unknown", "none"]
 
 GRADES: tuple[Grade, ...] = ("native", "family", "generic", "jit", "unknown", "none")
 SUPPORTS: tuple[Support, ...] = get_args(Support)
-#: Code that runs as it is.
+#: Grades of code that runs unchanged.
 READY: tuple[Grade, ...] = ("native", "family", "generic")
 _SUPPORT: dict[Grade, Support] = {
     **dict.fromkeys(READY, "native"),
@@ -59,44 +52,44 @@ _GENERIC_GFX = {
     ),
     "gfx12-generic": ("gfx1200", "gfx1201"),
 }
-#: SPIR-V is a portable form: the driver compiles it for whatever GPU of the vendor is there.
+#: SPIR-V is portable: the driver compiles it for whatever GPU of the vendor is there.
 _PORTABLE = re.compile(r"spir64|spirv64|spirv|spirv64_intel.*")
 _PORTABLE_GFX = "amdgcnspirv"
-#: clang's ClangOffloadBundler: made for devices that were chosen when it was compiled; the name of
-#: the bundle does not have them.
+#: clang's ClangOffloadBundler: made for devices that were chosen at compile time and that the
+#: bundle's name does not show.
 _FOR_SOME = re.compile(r"(?:spir64|spirv64)_gen")
 #: `-fsycl-targets=intel_gpu_bmg_g21` is `bmg-g21` in the words of ocloc.
 _INTEL_TARGET = "intel_gpu_"
-#: ocloc, "ocloc compile --help": acronyms that stand for several devices, beside those that their
-#: names begin with (`bmg` for `bmg-g21`).
+#: ocloc, "ocloc compile --help": acronyms for several devices, beside prefixes of names (`bmg` for
+#: `bmg-g21`).
 _INTEL_FAMILIES = {"dg2": ("acm-", "ats-m")}
 
 
 def grade(device: str, codes: Iterable[str]) -> Grade:
-    """How well a GPU of architecture `device` is served by the best of `codes`."""
+    """Grade how well the best of `codes` serves a GPU of architecture `device`."""
     return min((_grade(device, code) for code in codes), key=GRADES.index, default="none")
 
 
 def support(device: str, codes: Iterable[str]) -> Support:
-    """The same, less exactly."""
+    """Return the coarse grade of the best of `codes` for a GPU of architecture `device`."""
     return support_of(grade(device, codes))
 
 
 def support_of(graded: Grade) -> Support:
-    """A grade, less exactly."""
+    """Return the coarse form of a grade."""
     return _SUPPORT[graded]
 
 
 def is_portable(code: str) -> bool:
-    """Whether code is SPIR-V, which is the usual form of programs where that is the portable one.
+    """Return True for SPIR-V, the usual form of programs where it is the portable one.
 
-    PTX is not meant: what ships it ships it beside binaries, for GPUs to come.
+    PTX does not count: it ships beside binaries, for GPUs to come.
     """
     return _PORTABLE.fullmatch(code) is not None
 
 
 def is_bound(codes: Iterable[str]) -> bool:
-    """Whether all code uses features of exact GPUs, so that there is none for others on purpose."""
+    """Return True if all code uses features of exact GPUs, and so is for no others on purpose."""
     entries = [_CUDA.fullmatch(code) for code in codes]
     return bool(entries) and all(entry is not None and entry["features"] for entry in entries)
 
@@ -115,7 +108,7 @@ def _grade(device: str, code: str) -> Grade:
 
 
 def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Grade:
-    """Binaries run on the same major and newer minors, PTX on everything newer.
+    """Grade CUDA code: binaries run on the same major and newer minors, PTX on everything newer.
 
     Code with suffix `a` runs on exactly its architecture, with `f` on its family only.
     """
@@ -167,17 +160,16 @@ def _intel(device: str, code: str) -> Grade:
     return "family" if device.startswith(families) else "none"
 
 
-#: What vendors call 80 GB are 80 GiB (7 % more), less up to 8 % that the driver and ECC take.
+#: 80 GB in a vendor's words are 80 GiB (7 % more), less up to 8 % that the driver and ECC take.
 _MEMORY_TOLERANCE = 0.08
 #: Spellings of one architecture: `compute_90`, `sm_90a`, `gfx942:xnack-`.
 _CUDA_NUMBER = re.compile(r"(?:sm|compute)_([0-9]+)[af]?")
 
 
 def product(name: str, backend: str, catalogue: Catalogue) -> Owned[Product] | None:
-    """What the catalogue says of a device; `name` as its vendor's tools or a label spell it.
+    """Return the product of a device; `name` as its vendor's tools or a label spell it.
 
-    Of two backends that have such a device (`cuda` and `vulkan`) the one that is asked for is
-    preferred.
+    If two backends have such a device (`cuda` and `vulkan`), the one of `backend` is preferred.
     """
     entries = catalogue.products.find(product_words(name))
     own = (owned for owned in entries if owned.backend == backend)
@@ -185,16 +177,15 @@ def product(name: str, backend: str, catalogue: Catalogue) -> Owned[Product] | N
 
 
 def is_product(globs: Iterable[str], name: str) -> bool:
-    """Whether a device is one that globs of names mean."""
+    """Return True if one of `globs` matches the name of a device."""
     words = product_words(name)
     return any(matches_any(product_patterns(glob), words) for glob in globs)
 
 
 def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
-    """The GPU architectures of a node class: its `archs`, then those of its `products`, each once.
+    """Return the GPU architectures of a node class: its `archs`, then those of its `products`.
 
-    A product that the catalogue does not know adds none; such a specification is not loaded
-    (`matrix.load`).
+    An unknown product adds none; such a specification is not loaded (`matrix.load`).
     """
     products = (product(name, node.backend, catalogue) for name in node.products)
     return tuple(
@@ -208,9 +199,9 @@ def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 def vendors(node: NodeClass, catalogue: Catalogue) -> frozenset[str]:
-    """Whose devices a node class has, of a backend that runs on those of several vendors.
+    """Return the vendors of a node class's devices, for a backend of several vendors.
 
-    Empty where neither products nor architectures say so.
+    Empty if neither products nor architectures show it.
     """
     named = {
         owned.vendor
@@ -229,11 +220,11 @@ def vendors(node: NodeClass, catalogue: Catalogue) -> frozenset[str]:
 
 
 def bare_architecture(arch: str) -> str:
-    """The architecture of a device for which code is: without what selects features of it."""
+    """Return the architecture of a device that runs `arch`, without its feature suffixes."""
     match = _CUDA_NUMBER.fullmatch(arch)
     return f"sm_{match[1]}" if match else arch.partition(":")[0]
 
 
 def same_memory(stated: int, seen: int) -> bool:
-    """Whether two amounts of memory may be those of one device."""
+    """Return True if two amounts of memory may be those of one device."""
     return abs(seen / stated - 1) <= _MEMORY_TOLERANCE

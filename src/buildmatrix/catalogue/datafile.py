@@ -1,4 +1,4 @@
-"""One data file of the catalogue: read, and checked beyond what the types of `tables` say."""
+"""One data file of the catalogue: read, and checked for errors that its types cannot express."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ _FORMAT = "docs/catalogue.md lists what each table may hold"
 
 
 def read(name: str, data: bytes) -> DataFile:
-    """One data file of buildmatrix itself; `name` is what errors call it. Raises `SpecError`."""
+    """Read a data file of buildmatrix itself; `name` is its name in errors. Raises `SpecError`."""
     try:
         content = toml.loads(data.decode())
     except (toml.TomlError, UnicodeDecodeError) as error:
         raise SpecError([Problem(f"this is not TOML: {error}", name)]) from error
-    return _checked(content, Problems(name), lambda _: None)
+    return _check(content, Problems(name), lambda _: None)
 
 
 def read_file(path: Path) -> DataFile:
-    """One data file of a user. Raises `SpecError` with the lines of everything that is wrong."""
+    """Read a data file of a user. Raises `SpecError` with the line of every problem."""
     problems = Problems(str(path))
     parsed = document.read(path, problems, absent="docs/catalogue.md shows how to write one")
 
     def locate(place: Place) -> Position | None:
-        """Where the entry at `place` stands, or the nearest one around it."""
+        """Return the position of the entry at `place`, or of the nearest one around it."""
         for end in range(len(place), 0, -1):
             with suppress(KeyError):
                 return parsed.key(place[:end])
         return None
 
-    return _checked(parsed.values, problems, locate)
+    return _check(parsed.values, problems, locate)
 
 
-def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate) -> DataFile:
+def _check(content: Mapping[str, object], problems: Problems, locate: _Locate) -> DataFile:
     if content.get("schema") != SCHEMA:
         problems.add(locate(("schema",)), f"`schema` must be {SCHEMA}", _FORMAT)
         problems.stop()
@@ -89,13 +89,13 @@ def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate)
 
 
 def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
-    """What the types of the format cannot say, each with the path of the entry."""
+    """Yield the problems that types cannot express, each with the path of the entry."""
     for table, number, entry in entries(file):
         for key in entry.source:
             if key not in file.sources:
                 yield (
                     (table, number, "source"),
-                    f"[[{table}]] names the source {key!r}, which [sources] does not have",
+                    f"[[{table}]] names the source {key!r}, which is missing in [sources]",
                 )
     for number, runtime in enumerate(file.static):
         for mark in runtime.marks:
@@ -126,7 +126,10 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
             complaints = tuple(_bad_pattern(place, pattern))
             yield from complaints
             if not complaints and re.compile(pattern).groups != 1:
-                yield place, f"[[runtime-versions]] has {pattern!r}, which needs one group"
+                yield (
+                    place,
+                    f"[[runtime-versions]] has {pattern!r}, which must have exactly one group",
+                )
     for number, host in enumerate(file.hosts):
         for node in (*host.nodes, *host.needs):
             folder, _, last = node.rpartition("/")
@@ -135,7 +138,7 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 yield (
                     ("hosts", number, "nodes"),
                     f"[[hosts]] has the node {node!r}; write an absolute path, with wildcards "
-                    "behind its last slash only, and no `**`",
+                    "only behind the last slash, and no `**`",
                 )
         yield from _bad_pattern(("hosts", number, "version"), host.version)
         yield from _bad_pattern(("hosts", number, "product"), host.product)
@@ -186,12 +189,12 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 yield (
                     ("distributions", number, "replace", backend),
                     f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
-                    "`index NAME` or `keep`, and behind a `;` what else is to be said",
+                    "`index NAME` or `keep`, and a note behind a `;`",
                 )
 
 
 def _bad_check(check: HostCheck) -> Iterator[tuple[str, str]]:
-    """What a check of a machine cannot be: key, and what is wrong with it."""
+    """Yield problems of a check of a machine: key and message."""
     if not _CHECK_ID.fullmatch(check.id):
         yield "id", f"[[checks]] has the id {check.id!r}; write small letters, digits and dashes"
     for key, paths in (("files", check.files), ("when", check.when)):
@@ -199,19 +202,19 @@ def _bad_check(check: HostCheck) -> Iterator[tuple[str, str]]:
             if not path.startswith(("/", "{device}/")) or "**" in path or "/../" in path:
                 yield key, f"[[checks]] has the file {path!r}; write an absolute path without `**`"
     if bool(check.files) == (check.reads == "log"):
-        yield "files", f"[[checks]] {check.id} reads files, or the log, and not both"
+        yield "files", f"[[checks]] {check.id} has to read either files or the log"
     if (check.whole is not None) != (check.over == "share"):
-        yield "whole", f"[[checks]] {check.id} has a whole where it measures a share alone"
+        yield "whole", f"[[checks]] {check.id} has `whole`, which only a share may have"
     for key, pattern in (("pattern", check.pattern), ("whole", check.whole)):
         if pattern is not None:
             complaints = [text for _, text in _bad_pattern(("checks", 0, key), pattern)]
             yield from ((key, text) for text in complaints)
             if not complaints and not re.compile(pattern).groups:
-                yield key, f"[[checks]] has {pattern!r}, which needs a group"
+                yield key, f"[[checks]] has {pattern!r}, which must have a group"
 
 
 def _versions(file: DataFile) -> Iterator[tuple[str, int, str]]:
-    """What drivers are compared with: table, number of the entry, and version."""
+    """Yield the versions that drivers are compared with: table, number of the entry, version."""
     for number, toolkit in enumerate(file.toolkit_drivers):
         yield from (("toolkit-drivers", number, each) for each in (toolkit.toolkit, toolkit.driver))
     for number, floor in enumerate(file.driver_floors):
@@ -230,7 +233,7 @@ def _versions(file: DataFile) -> Iterator[tuple[str, int, str]]:
 
 
 def _expands(pattern: str, template: str) -> bool:
-    """Whether a template names no group that the pattern does not have."""
+    """Return True if a template names only groups that the pattern has."""
     try:
         re.sub(f"(?:{pattern})|", template, "")
     except (re.error, IndexError):
@@ -244,13 +247,13 @@ def _bad_pattern(place: Place, pattern: str) -> Iterator[tuple[Place, str]]:
     except re.error as error:
         yield (
             place,
-            f"[[{place[0]}]] has the regular expression {pattern!r}, which is none: {error}",
+            f"[[{place[0]}]] has the invalid regular expression {pattern!r}: {error}",
         )
 
 
 @lru_cache(maxsize=1024)
 def replacement(text: str) -> Replacement | None:
-    """The replacement that a data file writes as `ACTION [TARGET][; NOTE]`; None if it is none."""
+    """Parse `ACTION [TARGET][; NOTE]` of a data file; None if it is invalid."""
     order, _, note = text.partition(";")
     word, _, target = order.strip().partition(" ")
     action = _ACTIONS.get(word)

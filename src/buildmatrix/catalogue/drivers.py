@@ -18,40 +18,40 @@ from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.tables import DriverFloor, DriverPair, ToolkitDriver
 from buildmatrix.matrix.kinds import Numbers, VersionRange, compare, numbers
 
-# Source: NVIDIA/libnvidia-container, src/cli/dsl.c and configure.c. Blanks part alternatives,
-# commas what all must hold; `cuda`, `driver` and `arch` are compared as versions, `brand` as a text
-# without upper and lower case. What a condition asks of something that is not known may be met or
-# not.
+# Conditions of images. Source: NVIDIA/libnvidia-container, src/cli/dsl.c and configure.c. Blanks
+# separate alternatives, commas separate conditions that all must hold; `cuda`, `driver` and `arch`
+# are compared as versions, `brand` as text without case. A condition on an unknown property is
+# undecided.
 
 
-#: The order in which the parser tries them; it takes the first that begins with what is written.
+#: In the parser's order; it takes the first that matches.
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 _PART = re.compile(r"([^<>=!]+)([<>=!]+)(.+)", re.DOTALL)
 _VERSION = re.compile(r"[0-9.]+")
-#: Characters that are evaluated; those of NVIDIA's images have 4000.
+#: Characters to evaluate; conditions of NVIDIA's images have 4000.
 LONGEST = 32_768
 
 
 class InvalidConditionError(ValueError):
-    """A condition that the container runtime cannot read, and so does not start the container."""
+    """A condition that the container runtime cannot read; it does not start the container."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is known of a node; None and nothing for what is not."""
+    """Known properties of a node; None or empty for unknown ones."""
 
     versions: Mapping[str, Numbers | None] = field(default_factory=dict)
-    #: What the driver may call its devices.
+    #: Names that the driver may give its devices.
     brands: frozenset[str] = frozenset()
 
 
-def met(condition: str, node: NodeFacts) -> bool | None:
-    """Whether a node meets a condition; None where that is not known.
+def is_met(condition: str, node: NodeFacts) -> bool | None:
+    """Return True if a node meets a condition; None if that is unknown.
 
-    Raises `InvalidConditionError`. What stands behind the alternative that holds is not read.
+    Raises `InvalidConditionError`. Alternatives after the first that holds are not read.
     """
     if len(condition) > LONGEST:
-        raise InvalidConditionError(f"it has more than {LONGEST} characters")
+        raise InvalidConditionError(f"the condition has more than {LONGEST} characters")
     alternatives = [text for text in condition.split(" ") if text]
     is_open = False
     for alternative in alternatives:
@@ -78,7 +78,7 @@ def _met(text: str, node: NodeFacts) -> bool | None:
     match = _PART.fullmatch(text)
     operator = match and next((item for item in _OPERATORS if item.startswith(match[2])), None)
     if match is None or operator is None:
-        raise InvalidConditionError(f"`{text[:80]}` is no condition")
+        raise InvalidConditionError(f"`{text[:80]}` is not a condition")
     name, value = match[1].lower(), match[3]
     if name == "brand":
         if operator not in ("=", "!="):
@@ -86,7 +86,7 @@ def _met(text: str, node: NodeFacts) -> bool | None:
         outcomes = {(brand == value.lower()) == (operator == "=") for brand in node.brands}
         return outcomes.pop() if len(outcomes) == 1 else None
     if name not in ("cuda", "driver", "arch") or not _VERSION.fullmatch(value):
-        raise InvalidConditionError(f"`{text[:80]}` is no condition")
+        raise InvalidConditionError(f"`{text[:80]}` is not a condition")
     present, wanted = node.versions.get(name), numbers(value)
     if wanted is None:
         raise InvalidConditionError(f"`{text[:80]}` has no version")
@@ -103,69 +103,68 @@ def _met(text: str, node: NodeFacts) -> bool | None:
     }[operator]
 
 
-# The tables are data (`*.compat.toml`). A driver is a range (`matrix.kinds`) and judged by
-# its lowest end: what runs there runs on all of it, as drivers run what older ones ran. `570` alone
-# stands for the releases of that branch that the tables name. A driver that is newer than every row
-# of a table is judged by the newest.
+# Tables
 
 
-#: `full`: everything of the toolkit runs. `line`: by minor-version compatibility, which leaves out
-#: what only a newer driver has. `refused`: nothing runs. `unknown`: the driver is not known well
-#: enough, or the table does not have the toolkit.
+#: `full`: the driver runs everything of the toolkit. `line`: by minor-version compatibility,
+#: without features of newer drivers. `refused`: nothing runs. `unknown`: the driver is not known
+#: well enough, or the table lacks the toolkit.
 DriverVerdict = Literal["full", "line", "refused", "unknown"]
 
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 
 
-def of_backend(items: Iterable[Owned[EntryT]], backend: str) -> tuple[EntryT, ...]:
-    """The entries of one backend."""
+def select_entries(items: Iterable[Owned[EntryT]], backend: str) -> tuple[EntryT, ...]:
+    """Return the entries of one backend."""
     return tuple(owned.entry for owned in items if owned.backend == backend)
 
 
 def meets(present: Numbers, least: str) -> bool:
-    """Whether a version is not older than `least`, as far as it says its numbers."""
+    """Return True if a version is not older than `least`, as far as its numbers go."""
     return compare(present, _numbers(least)[: len(present)]) >= 0
 
 
 def minimum(toolkit: str, backend: str, catalogue: Catalogue) -> ToolkitDriver | None:
-    """The oldest driver of a toolkit (`12.8`), of its first release; None where no table has it."""
+    """Return the oldest driver of a toolkit's (`12.8`) first release; None if no table has it."""
     rows = [
         row
-        for row in of_backend(catalogue.toolkit_drivers, backend)
+        for row in select_entries(catalogue.toolkit_drivers, backend)
         if _numbers(row.toolkit) == _numbers(toolkit)[:2]
     ]
     return min(rows, key=lambda row: _numbers(row.driver), default=None)
 
 
 def floor(toolkit: str, backend: str, catalogue: Catalogue) -> DriverFloor | None:
-    """The oldest driver that runs anything of the line of a toolkit, of `12` for `12.8`."""
-    for row in of_backend(catalogue.driver_floors, backend):
+    """Return the oldest driver that runs anything of a toolkit's line: of `12` for `12.8`."""
+    for row in select_entries(catalogue.driver_floors, backend):
         if _numbers(row.line) == _numbers(toolkit)[:1]:
             return row
     return None
 
 
 def toolkit_of(driver: Numbers, backend: str, catalogue: Catalogue) -> str | None:
-    """The newest toolkit of which a driver has everything: `12.8` for 570.26."""
+    """Return the newest toolkit that a driver has completely: `12.8` for 570.26."""
     rows = [
-        row for row in of_backend(catalogue.toolkit_drivers, backend) if meets(driver, row.driver)
+        row
+        for row in select_entries(catalogue.toolkit_drivers, backend)
+        if meets(driver, row.driver)
     ]
     return max((row.toolkit for row in rows), key=_numbers, default=None)
 
 
 def newest_driver(backend: str, catalogue: Catalogue) -> str | None:
-    """The newest driver of the tables."""
+    """Return the newest driver of the tables."""
     drivers = (
-        *(row.driver for row in of_backend(catalogue.toolkit_drivers, backend)),
-        *(row.driver for row in of_backend(catalogue.driver_pairs, backend)),
+        *(row.driver for row in select_entries(catalogue.toolkit_drivers, backend)),
+        *(row.driver for row in select_entries(catalogue.driver_pairs, backend)),
     )
     return max(drivers, key=_numbers, default=None)
 
 
 def has_tables(backend: str, catalogue: Catalogue) -> bool:
-    """Whether anything says which runtimes of a backend run on which driver."""
+    """Return True if a table has the drivers of a backend's runtimes."""
     return any(
-        of_backend(table, backend)
+        select_entries(table, backend)
         for table in (
             catalogue.toolkit_drivers,
             catalogue.driver_pairs,
@@ -176,7 +175,7 @@ def has_tables(backend: str, catalogue: Catalogue) -> bool:
 
 
 def is_beyond(driver: VersionRange, backend: str, catalogue: Catalogue) -> bool:
-    """Whether a driver is of a newer branch than every row of the tables."""
+    """Return True if a driver is of a newer branch than every row of the tables."""
     newest = newest_driver(backend, catalogue)
     return (
         newest is not None
@@ -186,10 +185,9 @@ def is_beyond(driver: VersionRange, backend: str, catalogue: Catalogue) -> bool:
 
 
 def runs(toolkit: str, driver: VersionRange, backend: str, catalogue: Catalogue) -> DriverVerdict:
-    """What a driver makes of a toolkit, of which the line alone may be known (`12`).
+    """Return the driver's verdict on a toolkit, or on a whole line (`12`).
 
-    Of such a one the oldest release counts where the driver is refused, and the newest where all
-    of it is to run.
+    A line is refused if its oldest release is, and full if its newest release is.
     """
     if driver.lowest is None or driver.is_empty:
         return "unknown"
@@ -211,28 +209,28 @@ def runs(toolkit: str, driver: VersionRange, backend: str, catalogue: Catalogue)
 def _newest_of_line(toolkit: str, backend: str, catalogue: Catalogue) -> ToolkitDriver | None:
     rows = [
         row
-        for row in of_backend(catalogue.toolkit_drivers, backend)
+        for row in select_entries(catalogue.toolkit_drivers, backend)
         if _numbers(row.toolkit)[:1] == _numbers(toolkit)[:1] and not row.update
     ]
     return max(rows, key=lambda row: _numbers(row.driver), default=None)
 
 
 def compiles(kind: str, language: str, backend: str, catalogue: Catalogue) -> str | None:
-    """The first toolkit whose driver compiles device code of a kind; None where no table says it.
+    """Return the first toolkit whose driver compiles code of a kind; None if no table has it.
 
-    A version that is newer than every row asks for more than the newest does, and gives None.
+    None as well for a version that is newer than every row.
     """
-    for row in of_backend(catalogue.code_versions, backend):
+    for row in select_entries(catalogue.code_versions, backend):
         if row.kind == kind and language in row.toolkits:
             return row.toolkits[language]
     return None
 
 
 def pair_of(driver: VersionRange, backend: str, catalogue: Catalogue) -> DriverPair | None:
-    """The row with the first numbers of a driver; the newest row for a driver beyond all rows."""
+    """Return the row with the first numbers of a driver; the newest row for a driver beyond all."""
     if driver.lowest is None or driver.is_empty:
         return None
-    rows: Sequence[DriverPair] = of_backend(catalogue.driver_pairs, backend)
+    rows: Sequence[DriverPair] = select_entries(catalogue.driver_pairs, backend)
     for row in rows:
         first = _numbers(row.driver)
         if (*driver.lowest, *(0,) * len(first))[: len(first)] == first:
@@ -243,5 +241,5 @@ def pair_of(driver: VersionRange, backend: str, catalogue: Catalogue) -> DriverP
 
 
 def _numbers(version: str) -> Numbers:
-    """Of a data file, which was checked to have some, or of a version that was read as numbers."""
+    """Parse a version of a checked data file, or one that was parsed before."""
     return numbers(version) or (0,)

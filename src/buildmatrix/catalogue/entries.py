@@ -13,16 +13,16 @@ import msgspec
 
 from buildmatrix.catalogue.model import DistributionKind, EvidenceKind, LeftoverKind, Weight, Where
 
-#: How an entry is known. `verified`: read off a real file, or off real package metadata.
-#: `documented`: a named public source says so. `inferred`: read into observed data.
-#: `memory`: well known, no source retrieved.
+#: Source of an entry. `verified`: read from a real file, or from real package metadata.
+#: `documented`: a named public source. `inferred`: deduced from observed data. `memory`: well
+#: known, no source retrieved.
 Basis = Literal["verified", "documented", "inferred", "memory"]
 
 
 class CatalogueEntry(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
 ):
-    """What all entries have."""
+    """Fields of all entries."""
 
     #: Keys of the file's table `sources`.
     source: tuple[str, ...]
@@ -156,7 +156,7 @@ class DeviceCodeEntry(CatalogueEntry, frozen=True):
 
 
 class Static(CatalogueEntry, frozen=True):
-    """What proves that a runtime was linked in statically: any of `marks`."""
+    """Proof that a runtime was linked statically: any of `marks`."""
 
     name: str
     role: str
@@ -188,9 +188,9 @@ class Route(CatalogueEntry, frozen=True):
 
 
 class ExceptionRule(CatalogueEntry, frozen=True):
-    """What looks like evidence and is not, or is in a place where it belongs.
+    """An exception: something that looks like evidence and is not, or is where it belongs.
 
-    All conditions that are given must hold; `neutral` as the weight removes the evidence.
+    All given conditions must hold; the weight `neutral` removes the evidence.
     """
 
     #: Kinds of evidence.
@@ -206,7 +206,7 @@ class ExceptionRule(CatalogueEntry, frozen=True):
 
 
 class Redistribution(CatalogueEntry, frozen=True):
-    """What a vendor's license lets everybody pass on; it says no more of files that it covers."""
+    """Files that a vendor's license lets everybody redistribute; nothing more about these files."""
 
     license: str
     #: Globs of the distributions that come with this license, and of the paths that its own
@@ -258,7 +258,7 @@ class CacheEntry(CatalogueEntry, frozen=True):
 
 
 class BuildPart(CatalogueEntry, frozen=True):
-    """What every image of the backend needs; `note` explains it in the Dockerfile."""
+    """Parts that every image of the backend needs; `note` explains them in the Dockerfile."""
 
     #: That installs the wheels, or of the image itself.
     stage: Literal["build", "final"] = "final"
@@ -289,7 +289,7 @@ class StartingBase(CatalogueEntry, frozen=True):
 
 
 class WheelOrigin(CatalogueEntry, frozen=True):
-    """Where distributions for the backend come from; `note` says more, and is a sentence."""
+    """Origin of distributions for the backend; `note` has more, and is a sentence."""
 
     names: tuple[str, ...]
     #: `vendor`: an index or an SDK of the vendor's.
@@ -297,7 +297,7 @@ class WheelOrigin(CatalogueEntry, frozen=True):
 
 
 class RunOptions(CatalogueEntry, frozen=True):
-    """How a container gets at the devices: options of `docker run`; `note` says when."""
+    """Options of `docker run` that give a container the devices; `note` says when."""
 
     options: tuple[str, ...]
 

@@ -1,7 +1,7 @@
-"""What lies in a tree and was never installed: caches of package managers, and package files.
+"""Files that were never installed: caches of package managers, and package files.
 
-It is judged by itself. What counts as installed has no distribution, library or kernel of a cache,
-unless something outside leads there: a search path, a link, or another name of the file.
+They are judged apart. Installed parts do not include distributions, libraries and kernels of a
+cache, unless something outside leads there: a search path, a link, or another name of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from buildmatrix.catalogue.model import Evidence, LeftoverKind
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import PACKAGES, Artefact, Binary, Container, Inventory
 
-#: Variables that name folders which programs search.
+#: Variables with folders that programs search.
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 #: Parts of an inventory that lie at a path.
 _PARTS = (
@@ -29,7 +29,7 @@ _PARTS = (
     "unparsed", "shared_paths",
 )  # fmt: skip
 _NEVER_INSTALLED = (
-    "copy what is built from it, and not the packages: bind the folder (`RUN --mount=type=bind`) "
+    "copy only the build result: bind the folder with the packages (`RUN --mount=type=bind`) "
     "where they are installed, or install them in a build stage"
 )
 #: Name and version of a package by the name of its file: PEP 427, conda, deb(5), rpm.
@@ -52,11 +52,11 @@ class Leftover:
     kind: LeftoverKind
     advice: str
     files: int
-    #: Bytes that are nothing else's: those of a file with another name outside are not counted.
+    #: Bytes that belong to nothing else: a file with another name outside is not counted.
     size: int
-    #: Index of the layer that brought it, where layers are known.
+    #: Index of the layer that added it, if layers are known.
     layer: int | None
-    #: What it holds, the largest first.
+    #: Its content, the largest first.
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -65,7 +65,7 @@ class SplitInventory:
     """An inventory in two."""
 
     installed: Inventory
-    #: What lies in caches and package files.
+    #: Content of caches and package files.
     aside: Inventory
     leftovers: tuple[Leftover, ...] = ()
 
@@ -76,13 +76,13 @@ class SplitInventory:
             return self.installed
         return replace(
             self.installed,
-            binaries=_together(self.installed.binaries, self.aside.binaries),
-            artefacts=_together(self.installed.artefacts, self.aside.artefacts),
+            binaries=_concatenate(self.installed.binaries, self.aside.binaries),
+            artefacts=_concatenate(self.installed.artefacts, self.aside.artefacts),
         )
 
 
 def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventory:
-    """`inventory` without what was never installed, and that by itself."""
+    """Split `inventory` into installed parts and leftovers."""
     caches = _Caches(catalogue, inventory)
     packages = {
         item.path
@@ -94,7 +94,7 @@ def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventor
     }
 
     def place(path: str, container: str | None) -> str | None:
-        """The cache, or the package file, that something lies in."""
+        """Return the cache or package file that something lies in."""
         cache = caches.holding(path)
         if cache is not None:
             return cache
@@ -103,7 +103,7 @@ def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventor
     held = (item.path for part in _PARTS for item in getattr(inventory, part))
     if not packages and not caches.counted and not any(place(path, None) for path in held):
         return SplitInventory(inventory, Inventory())
-    named = _renamed(inventory, caches)
+    named = _rename_files(inventory, caches)
     kept: dict[str, list[Any]] = {}
     left: dict[str, dict[str, list[Any]]] = {}
     for part in _PARTS:
@@ -116,8 +116,8 @@ def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventor
                 left.setdefault(group, {}).setdefault(part, []).append(item)
     for folder in caches.counted:
         left.setdefault(folder, {})
-    installed = _with(named, kept)
-    asides = {folder: _with(Inventory(), parts) for folder, parts in sorted(left.items())}
+    installed = _replace_parts(named, kept)
+    asides = {folder: _replace_parts(Inventory(), parts) for folder, parts in sorted(left.items())}
     return SplitInventory(
         installed,
         Inventory(
@@ -132,17 +132,17 @@ def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventor
 
 
 def in_caches(inventory: Inventory, catalogue: Catalogue) -> Callable[[str], bool]:
-    """Whether a folder of this tree, given by its path, is a cache or lies in one."""
-    find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
+    """Return a function: is the folder at a path a cache, or in one?"""
+    find = _finder(tuple(catalogue.caches), _cache_variables(catalogue, inventory))
     return lambda folder: find(folder) is not None
 
 
-def _with(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory:
+def _replace_parts(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory:
     fields: dict[str, Any] = {part: tuple(parts.get(part, ())) for part in _PARTS}
     return replace(inventory, **fields)
 
 
-def _together(first: Iterable[Any], rest: Iterable[Any]) -> tuple[Any, ...]:
+def _concatenate(first: Iterable[Any], rest: Iterable[Any]) -> tuple[Any, ...]:
     unowned = (replace(item, owner=None) for item in rest)
     return tuple(sorted((*first, *unowned), key=lambda item: item.path))
 
@@ -176,7 +176,7 @@ def _leftover(
 
 
 def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
-    """The layer that most of it came with."""
+    """Return the layer that most of it came with."""
     counts: dict[int, int] = {}
     members: list[Binary | Artefact | Container] = [
         *aside.containers,
@@ -193,7 +193,7 @@ def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
 
 
 def _by_file_names(containers: Iterable[Container], catalogue: Catalogue) -> Iterator[Evidence]:
-    """What the names of package files say of a vendor; also of those that were not opened."""
+    """Yield evidence from the names of package files, opened or not."""
     for container in containers:
         pattern = _FILE_NAMES.get(container.kind)
         parts = pattern.fullmatch(unquote(container.path.rpartition("/")[2])) if pattern else None
@@ -230,11 +230,11 @@ class _Caches:
     """The caches of one tree."""
 
     def __init__(self, catalogue: Catalogue, inventory: Inventory) -> None:
-        self._find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
-        #: Folder → what the catalogue says of it.
+        self._find = _finder(tuple(catalogue.caches), _cache_variables(catalogue, inventory))
+        #: Folder → its cache entry.
         self.entries: dict[str, CacheEntry] = {}
         self._folders: dict[str, str | None] = {}
-        #: Caches with many bytes, whatever is known of those.
+        #: Large caches, whatever else is known of them.
         self.counted = {
             cache
             for folder in inventory.folders
@@ -243,27 +243,31 @@ class _Caches:
         self._inventory = inventory
 
     @cached_property
-    def _used(self) -> frozenset[str]:
-        """What lies in caches, and is used from outside."""
+    def _used_paths(self) -> frozenset[str]:
+        """Paths in caches that are used from outside."""
         inventory = self._inventory
-        used = [*_searched(inventory), *self._imported(inventory), *self._linked(inventory)]
+        used = [
+            *_search_path_folders(inventory),
+            *self._import_folders(inventory),
+            *self._link_targets(inventory),
+        ]
         return frozenset(path for path in used if self._holding_folder(path))
 
     def holding(self, path: str) -> str | None:
-        """The cache that `path` lies in; None where it lies in none, or is used from outside."""
+        """Return the cache that holds `path`; None if there is none or `path` is used outside."""
         cache = self._holding_folder(path.rpartition("/")[0])
         return None if cache is None or self._is_used(path) else cache
 
     def _is_used(self, path: str) -> bool:
-        """Whether `path`, or a folder above it, is used from outside."""
-        while path and self._used:
-            if path in self._used:
+        """Return True if `path`, or a folder above it, is used from outside."""
+        while path and self._used_paths:
+            if path in self._used_paths:
                 return True
             path = path.rpartition("/")[0]
         return False
 
     def _holding_folder(self, folder: str) -> str | None:
-        """The cache that a folder is, or lies in."""
+        """Return the cache that a folder is, or lies in."""
         if folder not in self._folders:
             match = self._find(folder)
             self._folders[folder] = None if match is None else match[0]
@@ -271,14 +275,14 @@ class _Caches:
                 self.entries[match[0]] = match[1]
         return self._folders[folder]
 
-    def _imported(self, inventory: Inventory) -> Iterator[str]:
-        """Folders that interpreters import from; an environment in a cache is a part of that."""
+    def _import_folders(self, inventory: Inventory) -> Iterator[str]:
+        """Yield folders that interpreters import from; an environment in a cache is one of them."""
         for path in inventory.python_paths:
             if self._holding_folder(path.interpreter) is None:
                 yield from path.folders
 
-    def _linked(self, inventory: Inventory) -> Iterator[str]:
-        """Files and folders of caches that a symbolic link outside leads to."""
+    def _link_targets(self, inventory: Inventory) -> Iterator[str]:
+        """Yield files and folders of caches that a symbolic link outside leads to."""
         links = {item.path: item.target for item in inventory.links if not item.hard}
         paths = LinkedPaths({binary.path for binary in inventory.binaries}, links)
         for link in links:
@@ -288,8 +292,8 @@ class _Caches:
                     yield target
 
 
-def _searched(inventory: Inventory) -> Iterator[str]:
-    """Folders that loaders, shells and interpreters are set up to search."""
+def _search_path_folders(inventory: Inventory) -> Iterator[str]:
+    """Yield folders that loaders, shells and interpreters are configured to search."""
     for name in _SEARCHED:
         for part in re.split(r"[:; ]", inventory.environment.get(name, "")):
             yield part.strip("/")
@@ -297,8 +301,8 @@ def _searched(inventory: Inventory) -> Iterator[str]:
     yield from (path.strip("/") for path in inventory.preload)
 
 
-def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
-    """Files that have another name outside of the cache go by that."""
+def _rename_files(inventory: Inventory, caches: _Caches) -> Inventory:
+    """Rename files to their other name outside of the cache."""
     names = {
         link.target.lstrip("/"): link.path
         for link in inventory.links
@@ -320,8 +324,8 @@ def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
     )
 
 
-def _named(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int], ...]:
-    """Folders that a variable of the image names as a cache, and the number of its entry.
+def _cache_variables(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int], ...]:
+    """Return folders that a variable of the image makes a cache, and the number of its entry.
 
     Some variables have further values behind a comma (`PT_HPU_RECIPE_CACHE_CONFIG`).
     """
@@ -339,7 +343,7 @@ _Finder = Callable[[str], tuple[str, CacheEntry] | None]
 
 @lru_cache(maxsize=8)
 def _finder(entries: tuple[Owned[CacheEntry], ...], named: tuple[tuple[str, int], ...]) -> _Finder:
-    """Says which cache a folder is, or lies in: the outermost."""
+    """Return a function that finds the outermost cache that a folder is, or lies in."""
     patterns = [
         (_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders
     ]
@@ -361,6 +365,6 @@ def _finder(entries: tuple[Owned[CacheEntry], ...], named: tuple[tuple[str, int]
 
 
 def _pattern(folder: str) -> str:
-    """A folder of the catalogue as a regular expression; `*` stands for a part of one name."""
+    """Return a regular expression for a folder of the catalogue; `*` is a part of one name."""
     parts = (re.escape(part).replace(r"\*", "[^/]*") for part in folder.strip("/").split("/"))
     return ("^" if folder.startswith("/") else "(?:^|(?<=/))") + "/".join(parts) + "(?=/|$)"

@@ -1,4 +1,4 @@
-"""What the catalogue knows, for a person and for a program to read."""
+"""Listings of the catalogue's entries, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from buildmatrix.catalogue.tables import DataFile, entries
 
 SCHEMA = "buildmatrix/catalogue/1"
 
-#: What an entry is recognized by, in the words of its table; in any other, its first key.
+#: Keys that identify an entry of a table; in any other table, the first key.
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
     *("shared", "files", "nodes", "folders"),
     *("variables", "groups", "packages", "library-folders", "features"),
 )
-#: What it means where it is seen.
+#: Keys with the meaning of an entry.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")
-#: Characters of a line that the names of an entry may take.
+#: Characters per line for the names of an entry.
 _WIDEST = 100
 
 
-def backend_named(name: str, catalogue: Catalogue) -> str:
-    """The backend that is called `name`, which may be one of its aliases. Raises `UsageError`."""
+def find_backend(name: str, catalogue: Catalogue) -> str:
+    """Return the backend with this name or alias. Raises `UsageError`."""
     if name in catalogue.backends:
         return name
     for entry in catalogue.backends.values():
@@ -37,7 +37,7 @@ def backend_named(name: str, catalogue: Catalogue) -> str:
 
 
 def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]:
-    """Everything about `backend`, or about all, ready for JSON; sources in words."""
+    """Return everything about `backend`, or about all, ready for JSON; sources in words."""
     return {
         "schema": SCHEMA,
         "date": catalogue.date,
@@ -59,7 +59,7 @@ def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]
 
 
 def overview(catalogue: Catalogue) -> tuple[tuple[str, str, str, str], ...]:
-    """Per backend its name, its vendor, its title, and how many entries there are."""
+    """Return name, vendor, title and number of entries per backend."""
     return tuple(
         (
             entry.name,
@@ -72,7 +72,7 @@ def overview(catalogue: Catalogue) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
-    """The entries of one backend, a line each, table by table."""
+    """Yield the entries of one backend, a line each, table by table."""
     entry = catalogue.backends[backend]
     also = f"; also called {', '.join(entry.aliases)}" if entry.aliases else ""
     vendor = f" ({entry.vendor})" if entry.vendor else ""
@@ -84,10 +84,10 @@ def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
             previous = table
         values = msgspec.to_builtins(item)
         meanings = [str(values[key]) for key in _MEANINGS if values.get(key)]
-        yield f"  {_recognized(table, values)}  [{' '.join(meanings)}]"
+        yield f"  {_identify(table, values)}  [{' '.join(meanings)}]"
 
 
-def _recognized(table: str, values: dict[str, Any]) -> str:
+def _identify(table: str, values: dict[str, Any]) -> str:
     first = next(key for key, value in values.items() if value)
     key = "name" if table == "static" else next((key for key in _KEYS if values.get(key)), first)
     names = values[key]
@@ -98,7 +98,7 @@ def _recognized(table: str, values: dict[str, Any]) -> str:
 def _entries(
     catalogue: Catalogue, backend: str
 ) -> Iterator[tuple[str, DataFile, str, CatalogueEntry]]:
-    """File, its data, table and entry, in the order of the files."""
+    """Yield file, its data, table and entry, in the order of the files."""
     for name, data in catalogue.files.items():
         if data.backend == backend:
             for table, _, entry in entries(data):

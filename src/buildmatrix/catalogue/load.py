@@ -1,7 +1,7 @@
-"""Data files -> one catalogue, indexed for look-ups by name.
+"""Data files → one catalogue, indexed for lookups by name.
 
-The files that come with buildmatrix lie in `data/`. Several files may speak of one backend: the
-entries of all of them count.
+buildmatrix's own files are in `data/`. Several files may describe one backend: their entries add
+up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from buildmatrix.catalogue.tables import DataFile
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 EntryT_co = TypeVar("EntryT_co", bound=CatalogueEntry, covariant=True)
 
-#: How sure an entry is, by how it is known.
+#: Confidence in an entry, by its source.
 CONFIDENCE: Mapping[Basis, Confidence] = {
     "verified": "high",
     "documented": "high",
@@ -40,7 +40,7 @@ CONFIDENCE: Mapping[Basis, Confidence] = {
 
 @dataclass(frozen=True, slots=True)
 class Owned(Generic[EntryT_co]):
-    """An entry, and whose it is."""
+    """An entry, and its owner."""
 
     entry: EntryT_co
     backend: str
@@ -50,13 +50,13 @@ class Owned(Generic[EntryT_co]):
 
     @property
     def confidence(self) -> Confidence:
-        """How sure the entry is."""
+        """Confidence in the entry."""
         return CONFIDENCE[self.entry.basis]
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that the data files say."""
+    """Content of all data files."""
 
     #: Date of the newest file, `YYYY-MM-DD`.
     date: str
@@ -106,15 +106,15 @@ class Catalogue:
     variant_features: Sequence[Owned[tables.VariantFeature]]
     node_labels: Sequence[Owned[tables.NodeLabel]]
     node_resources: Sequence[Owned[tables.NodeLabel]]
-    #: By name: what the look-ups above are made of.
+    #: By name:  the source of the lookups above .
     files: Mapping[str, DataFile]
-    #: `distributions` with the entries that are about other platforms.
+    #: `distributions`, including entries about other platforms.
     all_distributions: GlobIndex[Owned[DistributionEntry]]
-    #: What `on` gave, by platform.
+    #: Results of `on`, by platform.
     narrowed: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def on(self, platform: str) -> Catalogue:
-        """The catalogue without entries about public files for other platforms."""
+        """Return the catalogue without entries about public files for other platforms."""
         narrowed: Catalogue | None = self.narrowed.get(platform)
         if narrowed is None:
             files = tuple(self.files.values())
@@ -123,22 +123,21 @@ class Catalogue:
         return narrowed
 
     def vendor_of(self, backend: str) -> str | None:
-        """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""
+        """Return the vendor of a backend; None if it has none or is unknown."""
         entry = self.backends.get(backend)
         return entry.vendor if entry is not None else None
 
 
 def load(extra: Sequence[Path] = ()) -> Catalogue:
-    """The catalogue of buildmatrix, and the user's own data files with it.
+    """Load the catalogue of buildmatrix and the user's own data files.
 
-    Read once per process. A file that is missing or broken raises `SpecError`, which names it and
-    the line.
+    Read once per process. A missing or broken file raises `SpecError` with its name and line.
     """
     return _load(tuple(extra))
 
 
 def load_texts(extra: Mapping[str, str]) -> Catalogue:
-    """The same with the data files in `extra`, name → text. Raises `SpecError`."""
+    """Load the catalogue with the data files in `extra`, name → text. Raises `SpecError`."""
     own = {name: read(name, text.encode()) for name, text in extra.items()}
     return catalogue({**_own(), **own})
 
@@ -150,7 +149,7 @@ def _load(extra: tuple[Path, ...]) -> Catalogue:
 
 @lru_cache(maxsize=1)
 def _own() -> Mapping[str, DataFile]:
-    """The files that come with buildmatrix, by name."""
+    """Read buildmatrix's own files, by name."""
     folder = resources.files("buildmatrix.catalogue") / "data"
     return {
         item.name: read(item.name, item.read_bytes())
@@ -160,7 +159,7 @@ def _own() -> Mapping[str, DataFile]:
 
 
 def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
-    """The catalogue that these files, by name, make together; at least one."""
+    """Build the catalogue of these files, by name; at least one."""
     files = tuple(named.values())
     distributions = _distributions(files)
     return Catalogue(
@@ -203,7 +202,7 @@ def _distributions(
     )
 
 
-#: Tables whose entries the catalogue has as they are, one after the other: what is annotated so.
+#: Tables that the catalogue has unchanged, one file after the other: the annotated ones.
 SEQUENCES = tuple(item.name for item in fields(Catalogue) if "Sequence[" in item.type)
 
 
@@ -240,7 +239,7 @@ def _index(
 
 
 def _backends(files: Mapping[str, DataFile]) -> Mapping[str, BackendEntry]:
-    """One entry per backend. Its first file names it; the others may only add to it."""
+    """Return one entry per backend. Its first file names it; the others may only add to it."""
     backends: dict[str, BackendEntry] = {}
     for name, file in files.items():
         entry = backends.get(file.backend)
@@ -248,10 +247,10 @@ def _backends(files: Mapping[str, DataFile]) -> Mapping[str, BackendEntry]:
             entry = BackendEntry(file.backend, file.vendor, file.title)
         elif entry.vendor != file.vendor:
             message = (
-                f"the backend {file.backend!r} belongs to {entry.vendor!r} in another data file, "
-                f"and to {file.vendor!r} here"
+                f"the backend {file.backend!r} has the vendor {entry.vendor!r} in another file, "
+                f"and {file.vendor!r} here"
             )
-            hint = "a file that adds to a backend has its `vendor`, too"
+            hint = "a file that adds to a backend must have the same `vendor`"
             raise SpecError([Problem(message, name, hint=hint)])
         backends[file.backend] = replace(
             entry,

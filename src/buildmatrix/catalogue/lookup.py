@@ -1,4 +1,4 @@
-"""Single questions to the catalogue: vendor of a library, distribution or image, and its build."""
+"""Lookups in the catalogue: vendor of a library, distribution or image; evidence; image builds."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from buildmatrix.catalogue.names import demangle, library_names, matches, matche
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
-# Single questions to the catalogue: whose library, whose distribution, whose image is this?
-
 
 @dataclass(frozen=True, slots=True)
 class LibraryMatch:
@@ -42,21 +40,21 @@ class LibraryMatch:
     owned: Owned[LibraryEntry]
     #: The entry's weight, or `weak` for a name that several vendors have.
     weight: Weight
-    #: Toolkit lines that have it under this version; empty where that is not known.
+    #: Toolkit lines that have it in this version; empty if unknown.
     lines: tuple[str, ...] = ()
 
     @property
     def toolkit(self) -> str | None:
-        """The toolkit line, where the version means one alone."""
+        """The toolkit line, if the version belongs to a single one."""
         return self.lines[0] if len(self.lines) == 1 else None
 
 
 def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryMatch, ...]:
-    """Whose the library `name` is; nothing for a neutral or unknown one.
+    """Return the backends of the library `name`; empty for a neutral or unknown one.
 
-    `name` is a file name, a SONAME or a NEEDED entry, mangled or not; `path` is where the file
-    lies, None where only the name was seen. A neutral entry wins over all others, a strong one
-    over weak ones. A name that two vendors have with equal weight proves neither.
+    `name` is a file name, a SONAME or a NEEDED entry, mangled or not; `path` is the path of the
+    file, None if only the name was seen. A neutral entry wins over all others, a strong one over
+    weak ones. A name that two vendors have with equal weight proves neither.
     """
     first: dict[str, Owned[LibraryEntry]] = {}
     for candidate in library_names(name):
@@ -82,7 +80,7 @@ def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryM
 def common_names(
     name: str, backends: Collection[str], catalogue: Catalogue
 ) -> tuple[LibraryMatch, ...]:
-    """Entries for `name` that count only in a vendor's folder, of these backends; weak here."""
+    """Return weak matches: entries of these backends that count only in a vendor's folder."""
     return tuple(
         LibraryMatch(owned, "weak", _lines(owned.entry.toolkits, name))
         for owned in catalogue.libraries.find(demangle(name))
@@ -91,7 +89,7 @@ def common_names(
 
 
 def _lines(toolkits: Mapping[str, str | tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """The lines that the version in `name` means, by the longest version that is its beginning."""
+    """Return the toolkit lines of the version in `name`, by the longest prefix that is known."""
     components = version_of(name).split(".")
     for count in range(len(components), 0, -1):
         lines = toolkits.get(".".join(components[:count]))
@@ -101,10 +99,10 @@ def _lines(toolkits: Mapping[str, str | tuple[str, ...]], name: str) -> tuple[st
 
 
 def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionMatch | None:
-    """What the catalogue says about a distribution; None when it says nothing.
+    """Return the catalogue's statement about a distribution; None if there is none.
 
-    A local version says for which backend a wheel was built, so it comes before the name. What
-    to do instead is then still taken from the entries of the name.
+    A local version names the backend of a build, so it wins over the name. Replacements still come
+    from the entries of the name.
     """
     public, _, local = version.partition("+")
     name = distribution_name(name)
@@ -147,7 +145,7 @@ def build_of(name: str, catalogue: Catalogue) -> DistributionMatch | None:
 
 
 def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> DistributionMatch | None:
-    """The most exact entry, with what less exact ones of its backend say beyond it."""
+    """Return the most exact entry, completed from less exact ones of its backend."""
     entries = [owned for owned in entries if _is_about(owned.entry.versions, version)]
     if not entries:
         return None
@@ -187,7 +185,7 @@ def _is_about(versions: str, version: str) -> bool:
 
 
 def _by_local(local: str, catalogue: Catalogue) -> DistributionMatch | None:
-    """The backend that a local version names first: `cu121` in `pt21cu121`."""
+    """Return the backend that a local version names first: `cu121` in `pt21cu121`."""
     local = local.lower()
     found = [
         (match.start(), owned, match)
@@ -216,13 +214,13 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def toolkit_in(value: str, pattern: str | None) -> str | None:
-    """The toolkit line at the start of an environment variable's value."""
+    """Return the toolkit line at the start of an environment variable's value."""
     match = _pattern(pattern).match(value) if pattern is not None else None
     return match.groupdict().get("toolkit") if match else None
 
 
 def image(reference: str, catalogue: Catalogue) -> str | None:
-    """Name of the backend that a base image is made for; None for an unknown repository.
+    """Return the backend that a base image is made for; None for an unknown repository.
 
     The host of the registry and leading folders do not count: companies mirror public images.
     """
@@ -236,22 +234,22 @@ def image(reference: str, catalogue: Catalogue) -> str | None:
 
 
 def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
-    """What to raise for a backend that is none of `backends`."""
+    """Return the error for a backend that is none of `backends`."""
     names = ", ".join(sorted(backends))
     return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
 
 
-# Evidence of one file, changed or removed by the exceptions of the catalogue
+# Evidence of one file, with the exceptions of the catalogue
 
 
-#: What is left of a confidence where something speaks against it.
+#: Confidence of contradicted evidence.
 LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
 
 File = Binary | Artefact | ClosedFile
 
 
 class EvidenceMaker:
-    """Joins facts with entries of one catalogue; remembers whose the owners of files are."""
+    """Joins facts with entries of one catalogue; remembers the owners' matches."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -274,9 +272,9 @@ class EvidenceMaker:
         size: int = 0,
         architectures: tuple[str, ...] = (),
     ) -> Iterator[Evidence]:
-        """The evidence, changed or removed by the exceptions that cover it.
+        """Yield the evidence, changed or removed by the exceptions that cover it.
 
-        `name` is what exceptions know it by: the library that was named, or the file itself.
+        `name` is its name in exceptions: the named library, or the file itself.
         """
         for exception in self._catalogue.exceptions:
             rule = exception.entry
@@ -310,7 +308,7 @@ class EvidenceMaker:
         )
 
     def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
-        """The toolkit of the owning distribution, where that is one of the same backend.
+        """Return the toolkit of the owning distribution, if that is of the same backend.
 
         `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
         """
@@ -324,13 +322,13 @@ class EvidenceMaker:
 
 
 def file_name(file: File | PythonLoad) -> str:
-    """The last part of the path of a file."""
+    """Return the last part of the path of a file."""
     return file.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class BackendBuild:
-    """What differs between the images of one backend and those of another."""
+    """Differences between images of one backend and of others."""
 
     title: str
     #: With variables: of the stage that installs the wheels, and of the image.
@@ -340,21 +338,21 @@ class BackendBuild:
     groups: tuple[str, ...] = ()
     #: Debian packages of the image.
     packages: tuple[str, ...] = ()
-    #: Where a container runtime puts the libraries of the host.
+    #: Folder where a container runtime puts the libraries of the host.
     library_folders: tuple[str, ...] = ()
-    #: Names of libraries that the host must have, and no image.
+    #: Libraries that the host provides, and that no image should have.
     host_libraries: tuple[str, ...] = ()
-    #: What a first specification starts with, and who says that there is such an image.
+    #: Defaults of a first specification, with the source that such an image exists.
     base: StartingBase | None = None
     base_sources: tuple[str, ...] = ()
     wheels: tuple[WheelOrigin, ...] = ()
     runs: tuple[RunOptions, ...] = ()
-    #: Why no image can be made, where none can.
+    #: Reason why no image can be built, if so.
     unbuildable: str | None = None
 
 
 def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
-    """What the data files say about `backend`, which need not be known."""
+    """Return the build settings of `backend`, which need not be known."""
     files = [file for file in catalogue.files.values() if file.backend == backend]
     parts = [part for file in files for part in file.build]
     in_image = [part for part in parts if part.stage == "final"]

@@ -1,7 +1,7 @@
-"""Facts of an inventory and entries of the catalogue -> evidence.
+"""Facts of an inventory and entries of the catalogue → evidence.
 
-No vendor is named in this package: everything that distinguishes them stands in the data
-files. What a neutral entry covers is no evidence and does not appear.
+No vendor is named in this package: the data files have all differences. Neutral entries make no
+evidence.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from buildmatrix.facts.inventory.model import (
 __all__ = ["distribution", "evidence", "image"]
 
 
-#: Roles of evidence whose entries have none of their own.
+#: Default roles of evidence.
 KERNEL_ROLE = "kernel"
-#: Device code in a static archive, which only a linker takes.
+#: Device code in a static archive, which only a linker uses.
 LINKED_ROLE = "link"
-#: Roles by the kind of file; any other is loaded as it is.
-#: Code for an interface has the role of the interface's backend, whichever driver compiled it.
+#: Roles by the kind of file; any other file is loaded as it is. Code for an interface has the role
+#: of the interface's backend, whichever driver compiled it.
 _ROLES = {"a": LINKED_ROLE, "bc": "compiler", "vkcache": "vulkan"}
 FOLDER_ROLE = "folder"
 
 
 class FileMatcher:
-    """Gives the evidence of one file after the other; holds what they have in common."""
+    """Yields the evidence of files, one by one; holds their shared state."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -65,7 +65,7 @@ class FileMatcher:
         self._evidence = EvidenceMaker(catalogue).evidence
 
     def binary(self, binary: Binary) -> Iterator[Evidence]:
-        """Everything that one ELF file says."""
+        """Yield the evidence of one ELF file."""
         itself = [
             *self._bundled(binary),
             *self._tool(binary),
@@ -80,13 +80,13 @@ class FileMatcher:
             yield from self._dlopen(binary)
 
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
-        """Everything that one file says that is not an ELF file."""
+        """Yield the evidence of one file that is not ELF."""
         name = file_name(artefact)
         named = list(self._library_file(artefact, name))
         if any(item.weight == "strong" for item in named):
             held = []
         else:
-            # The name of a static archive says less than what it holds.
+            # The content of a static archive is better evidence than its name.
             held = [
                 *self._device_code(artefact, artefact.device_code),
                 *self._static(artefact, artefact.marks, {demangle(name)}),
@@ -94,7 +94,7 @@ class FileMatcher:
         yield from list(self._tool(artefact)) or held or named or self._in_folder(artefact)
 
     def closed(self, file: ClosedFile) -> Iterator[Evidence]:
-        """What the name of a file says that was not opened; less sure than its bytes would be."""
+        """Yield evidence from the name of an unopened file; less certain than its bytes."""
         yield from (
             list(self._tool(file))
             or list(self._library_file(file, file_name(file)))
@@ -102,15 +102,15 @@ class FileMatcher:
         )
 
     def python_load(self, load: PythonLoad) -> Iterator[Evidence]:
-        """The libraries that a call in a Python file names.
+        """Yield the libraries that a call in a Python file names.
 
-        A name with a part that only a run would complete says less, and so does a call that no
-        import gets to.
+        A name with a part that is only known at run time is weaker evidence, and so is a call that
+        no import reaches.
         """
         on_import = load.reach in ("import", "guarded")
         names = (opened_library(load.call, text) for text in load.names)
         for name in dict.fromkeys(name for name in names if name is not None):
-            # A search stands for any version, and an import that fails without it for one of them.
+            # A search matches any version, and an import that fails without it needs one of them.
             bare = name.removesuffix("*") if name.endswith(".so*") else name
             computed = "*" in (bare if load.call == "find_library" else name)
             for match in self._library(bare):
@@ -131,7 +131,7 @@ class FileMatcher:
     # The file itself
 
     def _bundled(self, binary: Binary) -> Iterator[Evidence]:
-        """The SONAME says what a library is; without one of a vendor's, the file's name does."""
+        """Yield the vendor of a library, by its SONAME, else by its file name."""
         soname = binary.elf.soname
         by_soname = list(self._library_file(binary, soname)) if soname else []
         yield from by_soname or self._library_file(binary, file_name(binary))
@@ -150,7 +150,7 @@ class FileMatcher:
                 weight=match.weight,
                 toolkit=match.toolkit,
                 confidence=LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
-                size=_lying(file, file.size),
+                size=_stored_size(file, file.size),
             )
 
     def _tool(self, file: File) -> Iterator[Evidence]:
@@ -165,11 +165,11 @@ class FileMatcher:
                 role=owned.entry.role,
                 where=owned.entry.where,
                 weight=owned.entry.weight,
-                size=_lying(file, file.size),
+                size=_stored_size(file, file.size),
             )
 
     def _in_folder(self, file: File) -> Iterator[Evidence]:
-        """A file whose name says nothing in a folder where everything is one backend's."""
+        """Yield evidence for an unrecognized file in a folder that belongs to one backend."""
         name = file_name(file)
         if any(
             owned.entry.weight == "neutral"
@@ -186,13 +186,13 @@ class FileMatcher:
                 detail=name,
                 role=FOLDER_ROLE,
                 weight="weak",
-                size=_lying(file, file.size),
+                size=_stored_size(file, file.size),
             )
 
     # Device code
 
     def _device_code(self, file: File, device_code: Iterable[DeviceCode]) -> Iterator[Evidence]:
-        """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
+        """Yield one evidence per backend and weight. Bitcode is a tool: compilers link it."""
         kind = file.kind if isinstance(file, Artefact) else None
         name = file_name(file)
         groups: dict[tuple[str, Weight], tuple[Owned[DeviceCodeEntry], list[DeviceCode]]] = {}
@@ -203,7 +203,7 @@ class FileMatcher:
                 groups.setdefault(key, (owned, []))[1].append(code)
         for owned, codes in groups.values():
             first = min(codes, key=lambda code: code.offset)
-            # What is made for device code is of no other use: its padding and its headers count.
+            # Sections for device code have no other use: padding and headers count.
             sections = [
                 section.size for section, of in self._sections(file) if of.backend == owned.backend
             ]
@@ -221,15 +221,15 @@ class FileMatcher:
                 role=_ROLES.get(kind or "", KERNEL_ROLE),
                 weight=owned.entry.weight,
                 offset=first.offset,
-                size=_lying(
+                size=_stored_size(
                     file, max(sum(sections) if strong else 0, sum(code.size for code in codes))
                 ),
-                # What is weak serves no GPU: it must not stand in for kernels that are missing.
+                # Weak code serves no GPU: it must not stand in for missing kernels.
                 architectures=architectures if strong else (),
             )
 
     def _unread_device_code(self, binary: Binary) -> Iterator[Evidence]:
-        """Sections made for device code, in a file where nothing could be read in them."""
+        """Yield sections for device code in a file where none could be read."""
         if binary.elf.device_code or binary.elf.type == "rel":
             return
         for section, owned in self._sections(binary):
@@ -246,7 +246,7 @@ class FileMatcher:
             )
 
     def _sections(self, file: File) -> Iterator[tuple[Section, Owned[SectionEntry]]]:
-        """Sections that compilers make for device code and nothing else, each with its owner."""
+        """Yield sections that hold only device code by convention, each with its owner."""
         for section in file.elf.sections if isinstance(file, Binary) else ():
             if section.size and not section.nobits:
                 for owned in self._catalogue.sections.find(section.name)[:1]:
@@ -255,10 +255,11 @@ class FileMatcher:
     # What the file asks for
 
     def _needed(self, binary: Binary) -> Iterator[Evidence]:
-        """What the file links. A common name counts beside one that is the same backend's alone.
+        """Yield the libraries that the file links.
 
-        Where the dynamic section was not read, a name in its string table is a trace and no proof:
-        the table also holds the file's own name and versions of symbols.
+        A common name counts beside one of the same backend alone. If the dynamic section was not
+        read, a name in its string table is a trace and no proof: the table also has the file's own
+        name and versions of symbols.
         """
         is_read = binary.elf.dynamic_read
         own = _own_names(binary)
@@ -291,7 +292,7 @@ class FileMatcher:
     def _static(
         self, file: File, file_marks: Iterable[Mark], names: set[str]
     ) -> Iterator[Evidence]:
-        """Runtimes that were linked in; a library does not hold itself."""
+        """Yield runtimes that were linked statically; a library does not contain itself."""
         places = {mark.name: mark.offset for mark in file_marks}
         for owned in self._catalogue.static if places else ():
             entry = owned.entry
@@ -307,14 +308,14 @@ class FileMatcher:
                 role=entry.role,
                 weight=entry.weight,
                 offset=min(places[mark] for mark in marks),
-                size=_lying(file, min(entry.size, file.size)),
+                size=_stored_size(file, min(entry.size, file.size)),
             )
 
     def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
-        """Names of libraries in data and code, unless the file needs that library or is it.
+        """Yield library names in data and code, unless the file needs that library or is it.
 
-        A name inside a sentence or a list says less than one that could be passed on as it is. In a
-        table of Rust or Go every name can be, but nothing says where it ends.
+        A name inside a sentence or a list is weaker than one that could be passed on as it is. In a
+        table of Rust or Go every name can be, but its end is unknown.
         """
         linked = (*binary.elf.needed, *binary.elf.linked_names)
         excluded = {demangle(name) for name in linked} | _own_names(binary)
@@ -349,15 +350,15 @@ class FileMatcher:
         return self._libraries[name]
 
 
-def _lying(file: File, size: int) -> int:
-    """Bytes that `size` bytes of a file take where it lies: in a container they are packed."""
+def _stored_size(file: File, size: int) -> int:
+    """Return the bytes that `size` bytes of a file take on disk: containers pack them."""
     if isinstance(file, ClosedFile) or file.container is None or file.packed is None:
         return size
     return min(size, file.packed)
 
 
 def _loadable(binary: Binary) -> Iterator[DeviceCode]:
-    """The device code of a file. Objects for the linker (`.o`) are not loaded by anyone."""
+    """Return the device code of a file. Objects for the linker (`.o`) are not loaded."""
     for code in binary.elf.device_code:
         if binary.elf.type != "rel" or code.format == "elf":
             yield code
@@ -371,7 +372,7 @@ def _own_names(binary: Binary) -> set[str]:
 
 
 def _any_library(globs: Sequence[str], names: set[str]) -> bool:
-    """Whether one of `names` is a library that one of `globs` means, in any version."""
+    """Return True if one of `names` is a library matched by `globs`, in any version."""
     patterns = [pattern for glob in globs for pattern in library_patterns(glob)]
     return any(
         matches_any(patterns, candidate) for name in names for candidate in library_names(name)
@@ -381,7 +382,7 @@ def _any_library(globs: Sequence[str], names: set[str]) -> bool:
 def _owner(
     code: DeviceCode, entries: Sequence[Owned[DeviceCodeEntry]]
 ) -> Owned[DeviceCodeEntry] | None:
-    """The vendor of device code; None without one, and where a neutral entry covers it."""
+    """Return the entry with the vendor of device code; None without one, or if it is neutral."""
     fitting = [
         owned
         for owned in entries
@@ -397,20 +398,19 @@ def _owner(
     return fitting[0] if fitting else None
 
 
-#: Role of evidence that stands for a whole package, of Python or of the system.
+#: Role of evidence for a whole package, of Python or of the system.
 PACKAGE_ROLE = "package"
 ENVIRONMENT_ROLE = "environment"
-#: Characters of an environment variable's value that evidence shows; PATH can be long.
+#: Characters of an environment variable's value to show; PATH can be long.
 SHOWN_VALUE = 200
 
 
 def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]:
-    """All evidence in `inventory`, ordered by path.
+    """Return all evidence in `inventory`, ordered by path.
 
     `Evidence.distribution` is None for files that no distribution owns, such as those of a base
     image. `Evidence.size` is the file's for `bundled` and `tool`, and that of the code for
-    `device-code`; one file can give evidence of several kinds, so sizes must not be added up
-    blindly.
+    `device-code`; one file can give evidence of several kinds, so their sizes must not be added up.
     """
     files = FileMatcher(catalogue)
     items = [

@@ -8,7 +8,7 @@ from typing import Literal
 
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 
-#: What a cache holds: packages, compiled kernels, or models.
+#: Content of a cache: packages, compiled kernels, or models.
 LeftoverKind = Literal["packages", "kernels", "models"]
 Where = Literal["image", "image-user-driver", "host"]
 Weight = Literal["strong", "weak", "neutral"]
@@ -31,10 +31,10 @@ class Evidence:
     """A fact that a catalogue entry gives a vendor to."""
 
     kind: EvidenceKind
-    #: File that says it; the distribution's metadata for `declared`.
-    #: Empty for the image's environment and for packages of its system.
+    #: Source file; the distribution's metadata for `declared`. Empty for the image's environment
+    #: and for packages of its system.
     path: str
-    #: What was seen, readable: `libcudart.so.12`, `.nv_fatbin: sm_75 sm_80`, `CUDA_VERSION=12.8`.
+    #: Readable observation: `libcudart.so.12`, `.nv_fatbin: sm_75 sm_80`, `CUDA_VERSION=12.8`.
     detail: str
     offset: int | None = None
     confidence: Confidence
@@ -46,9 +46,9 @@ class Evidence:
     role: str
     where: Where = "image"
     weight: Weight = "strong"
-    #: Toolkit line that the fact belongs to (`11`, `12`, `13` for CUDA), where it says so.
+    #: Toolkit line (`11`, `12`, `13` for CUDA), if known.
     toolkit: str | None = None
-    #: Bytes that this evidence stands for; 0 where the fact has no size of its own.
+    #: Bytes of this evidence; 0 if the fact has no size of its own.
     size: int = 0
     #: `name==version` of the owning distribution.
     distribution: str | None = None
@@ -56,11 +56,11 @@ class Evidence:
     architectures: tuple[str, ...] = ()
 
 
-#: What sort of thing a distribution is to the backend that its entry belongs to:
-#: `native` holds the backend's libraries or needs them; `pure` is Python that reaches for them;
-#: `meta` only requires others; `default-build` is what the default index serves, while builds for
-#: other backends exist elsewhere; `embedded` holds device code and there is no other build;
-#: `multi-backend` serves several backends with one wheel; `with-extra` only with an extra.
+#: Relation of a distribution to the backend of its entry: `native` has the backend's libraries or
+#: needs them; `pure` is Python that loads them; `meta` only requires others; `default-build` is
+#: served by the default index, while builds for other backends exist elsewhere; `embedded` has
+#: device code and no other build; `multi-backend` serves several backends with one wheel;
+#: `with-extra` only with an extra.
 DistributionKind = Literal[
     "native", "pure", "meta", "default-build", "embedded", "multi-backend", "with-extra"
 ]
@@ -71,7 +71,7 @@ ReplacementAction = Literal["use", "remove", "index", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What to do about a distribution on another backend."""
+    """Fix for a distribution on another backend."""
 
     action: ReplacementAction
     #: For `use`: the requirement to write instead. For `index`: uv's `--torch-backend` name, or
@@ -82,43 +82,42 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class DistributionMatch:
-    """What the catalogue says about one name and version.
+    """The catalogue's statement about one name and version.
 
-    `weight` is `neutral` for what is no evidence of anything; such a match still names the
-    backend that the build is for (`torch 2.9.0+cpu`) and the replacements.
+    `weight` is `neutral` if it is no evidence; such a match still has the backend of the build
+    (`torch 2.9.0+cpu`) and the replacements.
     """
 
-    #: None for what belongs to no vendor.
+    #: None if it belongs to no vendor.
     vendor: str | None
     backend: str
     kind: DistributionKind
     weight: Weight
-    #: Toolkit line (`11`, `12`, `13` for CUDA), where name or version say so.
+    #: Toolkit line (`11`, `12`, `13` for CUDA), if name or version show it.
     toolkit: str | None
-    #: By backend that the distribution is not for.
+    #: Other backend → replacement there.
     replace: Mapping[str, Replacement]
-    #: The pattern that matched, as the data file has it: `nvidia-*-cu12`, `torch+rocm*`.
+    #: The pattern that matched, as in the data file: `nvidia-*-cu12`, `torch+rocm*`.
     entry: str
     confidence: Confidence
     #: Backends on which its presence is expected although its bytes belong to another one.
     tolerated_in: tuple[str, ...] = ()
     #: For a meta package that installs nothing but by its extras: extra -> distributions.
     extras: Mapping[str, tuple[str, ...]] | None = None
-    #: Whether all that it is for fails without a device of the backend: an application of it, and
-    #: no library for others.
+    #: True if all of its uses fail without a device of the backend: an application, not a library.
     needs_device: bool = False
     #: The local version from the backend's name on: `cu121` of `pt21cu121`; empty for none.
     build: str = ""
 
     @property
     def is_build(self) -> bool:
-        """True if it is about one build of a name that other builds have, too."""
+        """True if it is about one build of a name that has other builds, too."""
         kinds = ("default-build", "with-extra", "embedded", "multi-backend")
         return "+" in self.entry or self.kind in kinds
 
     @property
     def is_routed(self) -> bool:
-        """Whether each backend has a build of it, on an index of its own."""
+        """True if each backend has a build of it, on an index of its own."""
         return any(replacement.action == "index" for replacement in self.replace.values())
 
 
@@ -135,18 +134,18 @@ class IndexRoute:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of a family, and where builds of it for one backend are served."""
+    """One release of a family, and the places that serve its builds for one backend."""
 
     family: str
     #: The first two numbers of its versions: `2.6`.
     version: str
-    #: Names as in `IndexRoute.name`; older ones may have no route there any more.
+    #: Names as in `IndexRoute.name`; older ones may no longer have a route there.
     routes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """One backend that the data files know."""
+    """One backend of the data files."""
 
     name: str
     #: None for the backend that belongs to no vendor.
@@ -155,7 +154,7 @@ class BackendEntry:
     #: Other names that people use for it: `xpu`, `sycl` for `oneapi`.
     aliases: tuple[str, ...] = ()
     indexes: tuple[IndexRoute, ...] = ()
-    #: Releases that have a build for this backend; nothing is known of what is not listed.
+    #: Releases that have a build for this backend; others are unknown.
     releases: tuple[Release, ...] = ()
     #: Globs of image repositories that are made for it: `nvidia/cuda`, `rocm/*`.
     images: tuple[str, ...] = ()
@@ -163,6 +162,6 @@ class BackendEntry:
     products: tuple[str, ...] = ()
 
     def has_product(self, name: str) -> bool:
-        """Whether a device is called so, by its vendor's tools or by Kubernetes labels."""
+        """Return True if a device has this name in its vendor's tools or Kubernetes labels."""
         words = product_words(name)
         return any(matches_any(product_patterns(glob), words) for glob in self.products)

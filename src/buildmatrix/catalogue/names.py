@@ -1,4 +1,4 @@
-"""Names as people and tools write them, brought into the form in which the catalogue has them."""
+"""Names as people and tools write them, normalized to those of the catalogue."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DOT = re.compile(r"(?P<stem>.+)\.[0-9a-f]{8}(?P<rest>\.so(?:\..+)?)")
 
 
 def demangle(name: str) -> str:
-    """The file name that a library had before a wheel builder put a piece of its hash into it.
+    """Return the file name of a library without the hash that a wheel builder put into it.
 
     `libcudart-9335f6a2.so.12` and `libcudart.782fcab0.so.12` are both `libcudart.so.12`. Other
-    names come back as they are.
+    names come back unchanged.
     """
     if ".so" not in name:
         return name
@@ -30,9 +30,9 @@ def demangle(name: str) -> str:
 
 
 def library_names(name: str) -> Iterator[str]:
-    """`name` without a wheel builder's hash, then with one version component less each time.
+    """Yield `name` without a wheel builder's hash, then with one version component less each time.
 
-    The last one ends in `.so`. What is no name of a shared library comes once.
+    The last one ends in `.so`. A name that is not a shared library's is yielded once.
     """
     name = demangle(name)
     yield name
@@ -45,10 +45,10 @@ def library_names(name: str) -> Iterator[str]:
 
 
 def library_patterns(glob: str) -> tuple[str, ...]:
-    """What a library's glob is in the form that meets `library_names`.
+    """Return a library's glob in the forms that match `library_names`.
 
-    A glob with a version also stands for the library without one, so that it is known in the next
-    version too; the longer form comes first in `library_names` and is the more exact one.
+    A glob with a version also matches the library without one, so that the next version is
+    recognized too; the longer form comes first in `library_names` and is the more exact one.
     """
     for any_version in (".so.*", ".so*"):
         if glob.endswith(any_version):
@@ -58,17 +58,17 @@ def library_patterns(glob: str) -> tuple[str, ...]:
 
 
 def version_of(name: str) -> str:
-    """The version in the name of a library (`12.8` of `libcudart.so.12.8`), or nothing."""
+    """Return the version in the name of a library (`12.8` of `libcudart.so.12.8`), or nothing."""
     return demangle(name).rpartition(".so.")[2] if ".so." in name else ""
 
 
-#: What stands between the words of a product's name, and marks behind them: `Intel(R) Arc(TM)`.
+#: Separators and marks in product names: `Intel(R) Arc(TM)`.
 _BETWEEN = re.compile(r"(?:[\s_/-]|\((?:R|TM)\))+", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def product_words(name: str) -> str:
-    """The name of a product as all who write it have it.
+    """Return the normal form of a product's name.
 
     NVIDIA's tools say `NVIDIA H100 PCIe`, Kubernetes labels `NVIDIA-H100-PCIe`; AMD's labels have
     `AMD_Instinct_MI300X_OAM`.
@@ -78,7 +78,7 @@ def product_words(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def product_patterns(glob: str) -> tuple[str, ...]:
-    """What a product's glob is in the form of `product_words`; with more words behind it, too."""
+    """Return a product's glob in the form of `product_words`, also with more words behind it."""
     words = product_words(glob)
     return (words,) if words.endswith("*") else (words, f"{words}-*")
 
@@ -93,7 +93,7 @@ _BARE_NAMES = ("find_library", "load_nvidia_dynamic_lib")
 
 
 def opened_library(call: str, text: str) -> str | None:
-    """The file name of the library that a call in Python means; None for what is no library.
+    """Return the file name of the library that a call in Python opens; None for anything else.
 
     `call` and `text` as in `facts.inventory.model.PythonLoad`: `cudart` in
     `load_nvidia_dynamic_lib` is `libcudart.so`, and `torchvision::nms` is an operator.
@@ -105,24 +105,24 @@ def opened_library(call: str, text: str) -> str | None:
 
 
 def matches(glob: str, text: str) -> bool:
-    """Whether the whole of `text` fits `glob`; upper and lower case differ."""
+    """Return True if the whole of `text` matches `glob`; case matters."""
     return glob == "*" or glob == text or _compiled(glob).match(text) is not None
 
 
 def matches_any(globs: Iterable[str], text: str) -> bool:
-    """Whether `text` fits one of `globs`."""
+    """Return True if `text` matches one of `globs`."""
     return any(matches(glob, text) for glob in globs)
 
 
-#: Texts whose values an index remembers.
+#: Texts with cached results per index.
 _REMEMBERED = 10_000
 
 
 class GlobIndex(Generic[T]):
-    """Values by glob. A look-up costs a few dictionary accesses, however many globs there are.
+    """Values by glob. A lookup costs a few dictionary accesses for any number of globs.
 
-    Globs without a wildcard are keys of one dictionary. The others stand under what they begin
-    with, so that only those are tried whose beginning is the beginning of the text.
+    Globs without a wildcard are keys of one dictionary. The others are stored under their literal
+    prefix, so that only those with a prefix of the text are tried.
     """
 
     def __init__(self, items: Iterable[tuple[str, T]]) -> None:
@@ -139,11 +139,11 @@ class GlobIndex(Generic[T]):
         self._remembered: dict[str, Sequence[T]] = {}
 
     def find(self, text: str) -> Sequence[T]:
-        """The values of all globs that fit `text`, the most exact glob first."""
+        """Return the values of all globs that match `text`, the most exact glob first."""
         values = self._remembered.get(text)
         if values is None:
-            # The same names come back in every binary of every target. Others may be made up by
-            # the thousand, so the memory ends.
+            # The same names recur in every binary of every target. Others may be made up by the
+            # thousand, so the cache is bounded.
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             values = self._remembered[text] = self._find(text)

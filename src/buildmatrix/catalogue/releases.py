@@ -16,28 +16,25 @@ from buildmatrix.catalogue.model import BackendEntry, DistributionMatch
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Distribution
 
-# Runtime lines: which toolkit a runtime belongs to, and what a local version was built for
-
-
 _NUMBER = re.compile(r"\d{1,9}")
 _LOCAL = re.compile(r"[a-z]+\.?(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 def toolkit_line(runtime: str) -> str | None:
-    """The toolkit line of a runtime: `12` for `12.8`, `2025` for `2025.0`, None for `any`.
+    """Return the toolkit line of a runtime: `12` for `12.8`, `2025` for `2025.0`, None for `any`.
 
-    Within a line, libraries keep their sonames and run on newer minors (NVIDIA: "CUDA minor
-    version compatibility"); across lines they do not.
+    Within a line, libraries keep their sonames and run on newer minors (NVIDIA: "CUDA minor version
+    compatibility"); across lines they do not.
     """
     match = _NUMBER.match(runtime)
     return match[0] if match else None
 
 
-def built_for(local: str) -> str | None:
-    """The runtime in a local version (PEP 440): `12.8` for `cu128`, `6.4` for `rocm6.4`.
+def runtime_of_build(local: str) -> str | None:
+    """Return the runtime in a local version (PEP 440): `12.8` for `cu128`, `6.4` for `rocm6.4`.
 
-    Without a dot the last digit is the minor, as the PyTorch project writes it. None where the
-    local version holds no number of that kind (`cpu`, `xpu`).
+    Without a dot the last digit is the minor, as the PyTorch project writes it. None if the local
+    version has no such number (`cpu`, `xpu`).
     """
     match = _LOCAL.match(local)
     if match is None:
@@ -53,10 +50,10 @@ _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class NearestRelease:
-    """A release that has a build, and where that is."""
+    """A release that has a build, and its place."""
 
     release: str
-    #: uv's name of the place, `rocm6.4`.
+    #: Place, as uv names it: `rocm6.4`.
     route: str
 
 
@@ -72,10 +69,10 @@ class Gap:
 
 
 def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalogue) -> Gap | None:
-    """What is missing for `version` of the distribution that `family` is named after.
+    """Return the gap of `version`, of the distribution that `family` is named after.
 
-    None where there is a build, and where nothing is known of that release. A build for an older
-    minor of the same toolkit line counts: it runs on the newer one. `runtime` may be `any`.
+    None if there is a build, or if that release is unknown. A build for an older minor of the same
+    toolkit line counts: it runs on the newer one. `runtime` may be `any`.
     """
     match = _RELEASE.match(version)
     if match is None:
@@ -114,7 +111,7 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
 
 
 def routes_of(family: str, version: str, entry: BackendEntry) -> tuple[str, ...]:
-    """Where builds of the release that `version` belongs to are served, the newest last."""
+    """Return the places that serve builds of the release of `version`, the newest last."""
     match = _RELEASE.match(version)
     return next(
         (
@@ -127,8 +124,8 @@ def routes_of(family: str, version: str, entry: BackendEntry) -> tuple[str, ...]
 
 
 def _fits(route: str, runtime: str) -> bool:
-    """Whether a build from `route` runs in `runtime`: same line, and no newer minor."""
-    made_for = built_for(route)
+    """Return True if a build from `route` runs in `runtime`: same line, and no newer minor."""
+    made_for = runtime_of_build(route)
     if made_for is None or toolkit_line(runtime) is None:
         return True
     if toolkit_line(made_for) != toolkit_line(runtime):
@@ -138,7 +135,7 @@ def _fits(route: str, runtime: str) -> bool:
 
 
 def _minor(route: str) -> int:
-    made_for = (built_for(route) or "").partition(".")[2]
+    made_for = (runtime_of_build(route) or "").partition(".")[2]
     return int(made_for) if made_for.isdigit() else 0
 
 
@@ -151,8 +148,8 @@ def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
     return abs(first[0] - second[0]) * 1000 + abs(first[1] - second[1])
 
 
-# `Requires-Dist` lines of the core metadata, with environment markers (PEP 508) evaluated for the
-# target and not for the machine that asks. Extras of meta packages are followed: a requirement for
+# Requirements: `Requires-Dist` lines with environment markers (PEP 508) evaluated for the target
+# and not for this machine. Extras of meta packages are followed: a requirement for
 # `cuda-toolkit[cublas]` brings cuBLAS, one for `cuda-toolkit` brings nothing.
 
 
@@ -175,14 +172,14 @@ class Required:
     #: Normalized.
     name: str
     extras: tuple[str, ...]
-    #: Whether it is installed on the target when no extra is asked for.
+    #: True if it is installed on the target without any extra.
     active: bool
-    #: What the catalogue says about `name`, whatever its version.
+    #: The catalogue's statement about `name`, in any version.
     match: DistributionMatch | None
 
     @property
     def brings(self) -> tuple[str, ...]:
-        """Names of what is installed for it, itself first; a meta package brings its extras'."""
+        """Names of the installed packages, itself first; a meta package brings its extras'."""
         extras = self.match.extras if self.match is not None else None
         if extras is None:
             return (self.name,)
@@ -194,11 +191,11 @@ def requirements(
     catalogue: Catalogue,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Required, ...]:
-    """The requirements of `item`, in the order of its metadata.
+    """Return the requirements of `item`, in the order of its metadata.
 
     `environment` has the values of environment markers; default: Linux on x86-64. The interpreter
-    is that which `item` is installed for, where its path says so. Lines that are no requirements
-    are left out, as installers do.
+    is the one that `item` is installed for, if its path shows it. Invalid lines are skipped, as by
+    installers.
     """
     values = _environment(item, environment or {})
     return tuple(_required(item.requires, values, catalogue))
@@ -228,13 +225,13 @@ def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
     marker = requirement.marker if requirement is not None else None
     try:
         return marker is None or holds(marker, dict(environment))
-    # Installers refuse it; what it requires is looked at all the same.
+    # Installers refuse it; its requirement counts all the same.
     except InvalidMarker:
         return True
 
 
 def _environment(item: Distribution, environment: Mapping[str, str]) -> dict[str, str]:
-    """Values of environment markers for the interpreter that `item` is installed for."""
+    """Return the values of environment markers for the interpreter that `item` is installed for."""
     values = {key: str(value) for key, value in default_environment().items()}
     values.update(_LINUX)
     values.update(environment)

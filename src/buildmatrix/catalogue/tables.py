@@ -40,9 +40,9 @@ from buildmatrix.catalogue.entries import (
 
 
 class Host(CatalogueEntry, frozen=True):
-    """How a machine shows that it has such devices: files that can be read without any tool.
+    """Signs of such devices on a machine: files that can be read without any tool.
 
-    Nodes are globs of absolute paths, each of whose components a `*` or `?` may stand in.
+    Nodes are globs of absolute paths; `*` and `?` may be in each component.
     """
 
     #: One node per device.
@@ -51,14 +51,14 @@ class Host(CatalogueEntry, frozen=True):
     #: folder in `sysfs` has a file `device/vendor`.
     pci_vendor: str | None = None
     sysfs: str | None = None
-    #: Nodes that a program needs beside the one of its device.
+    #: Further nodes that a program needs.
     needs: tuple[str, ...] = ()
     #: Kernel modules of the driver; `/sys/module/NAME/version` is the version of one.
     modules: tuple[str, ...] = ()
     #: Further files that contain it, and a regular expression whose first group it is in them.
     version_files: tuple[str, ...] = ()
     version: str = r"(\d+(?:\.\d+)+)"
-    #: How containers get at it: kinds of CDI devices, and runtimes of the Docker daemon.
+    #: CDI device kinds and runtimes of the Docker daemon that give containers the device.
     cdi: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
     #: Globs of files in `/proc` and `/sys`, one for each device, and a regular expression whose
@@ -70,22 +70,21 @@ class Host(CatalogueEntry, frozen=True):
     platform_devices: tuple[str, ...] = ()
 
 
-#: What a check reads: what stands in files, that files of such names are there, or the kernel's
-#: log.
+#: Source of a check: content of files, existence of files of such names, or the kernel's log.
 Reading = Literal["content", "name", "log"]
 #: One value, its growth per second, or the share (percent) of its growth in that of a whole.
 Measuring = Literal["once", "second", "share"]
 
 
 class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
-    """A check of a machine: what is read, what is right, and what to do where it is not.
+    """A check of a machine: source, expected values, and the fix.
 
     Each file that a glob of `files` matches is one measure. A check of a vendor's backend counts
     where its devices are.
     """
 
     id: str
-    #: What is measured, for a person.
+    #: Name of the measure, for a person.
     title: str
     #: Globs; `{device}` is the folder in sysfs of each device of the backend (of a backend without
     #: a vendor: of every accelerator) on the PCI bus.
@@ -107,9 +106,9 @@ class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
     good: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     relation: Literal["equal", "at-least", "at-most", "below"] = "equal"
-    #: What values mean.
+    #: Meaning of values.
     meanings: dict[str, str] = {}
-    #: What it is where that does not hold, and where none of the files is there.
+    #: Results if the expectation does not hold, and if none of the files exists.
     state: Literal["low", "partly"] = "partly"
     absent: Literal["none", "ok", "low", "partly"] = "none"
     #: Globs of which each must match something, else the check does not count.
@@ -120,10 +119,10 @@ class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
 
 
 class FrameworkDevices(CatalogueEntry, frozen=True):
-    """What a framework calls devices of the backend, as the probes of `preflight` have it.
+    """A framework's names for devices of the backend, as in the probes of `preflight`.
 
-    That is the framework's own word, and where that is the same for several backends, what it was
-    built for behind it: `GPU cuda`, `GPU rocm`; of torch `hip` for what it calls `cuda` there.
+    That is the framework's own word; if several backends share it, the build target follows: `GPU
+    cuda`, `GPU rocm`; for torch `hip` in place of its `cuda`.
     """
 
     #: Module that is imported: `torch`.
@@ -150,9 +149,8 @@ class Product(CatalogueEntry, frozen=True):
     partitions: tuple[str, ...] = ()
 
 
-#: What a label of a node says: a field of its node class; `resource`: only that pods can ask for
-#: it; `known`: nothing that a class has; `unknown`: for all keys of a vendor that no other entry
-#: knows.
+#: Meaning of a node's label: a field of its node class; `resource`: only that pods can request it;
+#: `known`: irrelevant to classes; `unknown`: for all keys of a vendor that no other entry matches.
 NodeField = Literal[
     "product",
     "arch",
@@ -182,7 +180,7 @@ class NodeLabel(CatalogueEntry, frozen=True):
     #: What the field gets, made of the parts that several labels hold: `sm_{1}{2}`, `{1}MiB`. A
     #: constant says what it means that the label is there.
     form: str | None = None
-    #: Which of these parts it holds.
+    #: Part of the field that it has.
     part: int = 0
 
 
@@ -212,7 +210,7 @@ class DriverPair(CatalogueEntry, frozen=True):
 
 
 class DriverRelease(CatalogueEntry, frozen=True):
-    """That runtime and driver are of one release: so many first numbers are the same."""
+    """Runtimes and drivers of one release: the first `numbers` of their versions are equal."""
 
     components: int
 
@@ -225,7 +223,7 @@ class KernelFloor(CatalogueEntry, frozen=True):
 
 
 class CodeVersion(CatalogueEntry, frozen=True):
-    """What compiles device code of a kind (`ptx`) on the node."""
+    """Compiler of device code of a kind (`ptx`) on the node."""
 
     kind: str
     #: Version of the language -> first toolkit whose driver compiles it.
@@ -233,7 +231,7 @@ class CodeVersion(CatalogueEntry, frozen=True):
 
 
 class RuntimeVersion(CatalogueEntry, frozen=True):
-    """What has the version of the runtime as its own; globs."""
+    """Files and distributions with the version of the runtime; globs."""
 
     distributions: tuple[str, ...] = ()
     system_packages: tuple[str, ...] = ()
@@ -270,7 +268,7 @@ class Condition(CatalogueEntry, frozen=True):
 
 
 class Brand(CatalogueEntry, frozen=True):
-    """What a driver says that devices are sold as; one of `brands`, by the generation."""
+    """Product line that a driver reports for devices; one of `brands`, by the generation."""
 
     names: tuple[str, ...]
     brands: tuple[str, ...]
@@ -308,7 +306,7 @@ class LibraryPackage(CatalogueEntry, frozen=True):
 
 
 class StatedVersion(CatalogueEntry, frozen=True):
-    """What a file of a distribution says of a version that it was built with."""
+    """Version that a file of a distribution states as that of its build."""
 
     #: Globs.
     distributions: tuple[str, ...]
@@ -318,7 +316,7 @@ class StatedVersion(CatalogueEntry, frozen=True):
     name: str
     #: Globs of SONAMEs.
     libraries: tuple[str, ...] = ()
-    #: Whether it is the version of the backend's runtime.
+    #: True if it is the version of the backend's runtime.
     is_runtime: bool = False
 
 
@@ -328,7 +326,7 @@ class VersionPair(CatalogueEntry, frozen=True):
     #: Globs.
     distributions: tuple[str, ...]
     beside: str
-    #: What happens otherwise.
+    #: Consequence otherwise.
     effect: str
     #: `same`: both have the same version; `required`: it is one that the metadata ask for.
     version: Literal["same", "required"] = "same"
@@ -341,9 +339,9 @@ class ImageLabel(CatalogueEntry, frozen=True):
 
 
 class VariantFeature(CatalogueEntry, frozen=True):
-    """What properties of wheel variants promise (PEP 825), and so which machines they are for.
+    """Meaning of properties of wheel variants (PEP 825), and the machines that they are for.
 
-    Features of one namespace stand in the order of their importance.
+    Features of one namespace are in order of importance.
     """
 
     namespace: str
@@ -361,21 +359,18 @@ class VariantFeature(CatalogueEntry, frozen=True):
     libraries: dict[str, tuple[str, ...]] = {}
 
 
-# The tables of one data file
-
-
-#: The version of this format; a file says it in its key `schema`.
+#: Version of this format, in the key `schema` of a file.
 SCHEMA = 1
 
 
 class DataFile(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
 ):
-    """One data file: what one backend is known by."""
+    """One data file: the knowledge about one backend."""
 
     schema: int
     backend: str
-    #: Absent for what belongs to no vendor.
+    #: Absent if it belongs to no vendor.
     vendor: str | None = None
     title: str
     aliases: tuple[str, ...] = ()
@@ -433,12 +428,12 @@ class DataFile(
 
 @functools.cache
 def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The keys of a file; to evaluate their types takes longer than to read one."""
+    """Return the keys of a file; evaluating their types takes longer than reading a file."""
     return msgspec.structs.fields(DataFile)
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:
-    """All entries of a file, with the name of their table and their number in it."""
+    """Yield all entries of a file, with table and number."""
     for field in _fields():
         value = getattr(file, field.name)
         if isinstance(value, tuple):

@@ -1,8 +1,8 @@
 """Wheel variants: the properties that they promise, and the variant that a target takes.
 
 The order is that of PEP 825 (a draft). A provider would ask the machine itself (PEP 817, a draft).
-None is run here: the node class and the catalogue describe it. A variant with a property that
-nobody knows of the machines is not taken, and the choice says so.
+None is run here: the node class and the catalogue describe the machines. A variant with an unknown
+property is not taken, and the choice says so.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from buildmatrix.matrix.kinds import numbers, version_range
 from buildmatrix.matrix.model import NodeClass, Target
 
 State = Literal["yes", "no", "unknown"]
-#: Of device code that runs, the best first.
+#: Grades of device code that runs, the best first.
 RUNNING: tuple[Grade, ...] = (*READY, "jit")
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One property, and what the catalogue says that it stands for."""
+    """One property, and its meaning in the catalogue."""
 
     namespace: str
     feature: str
     value: str
-    #: None where the catalogue does not have the feature.
+    #: None if the catalogue lacks the feature.
     owned: Owned[VariantFeature] | None
-    #: `sm_90`, `x86-64-v3`, `12.8`; None where the value is none that the feature can have.
+    #: `sm_90`, `x86-64-v3`, `12.8`; None for an invalid value of the feature.
     meaning: str | None
 
     def __str__(self) -> str:
@@ -44,11 +44,11 @@ class Promise:
 
     @property
     def means(self) -> str:
-        """See `VariantFeature.means`; empty where it is not known what is promised."""
+        """See `VariantFeature.means`; empty if the meaning is unknown."""
         return self.owned.entry.means if self.owned is not None and self.meaning else ""
 
     def is_foreign(self, backend: str, catalogue: Catalogue) -> bool:
-        """Whether it asks for devices of another vendor than that of `backend`."""
+        """Return True if it requires devices of another vendor than that of `backend`."""
         vendor = self.owned.vendor if self.owned is not None else None
         return vendor is not None and catalogue.vendor_of(backend) != vendor
 
@@ -59,18 +59,18 @@ class Fit:
 
     state: State
     reason: str = ""
-    #: Whether it is unknown because the catalogue does not have it.
+    #: True if it is unknown because the catalogue lacks it.
     is_strange: bool = False
 
 
 def promises(properties: Sequence[str], catalogue: Catalogue) -> tuple[Promise, ...]:
-    """What properties promise; written as `Variant.properties` has them."""
+    """Parse properties, written as in `Variant.properties`."""
     triples = (line.split(" :: ") for line in properties)
     return tuple(promise(*triple, catalogue=catalogue) for triple in triples)
 
 
 def promise(namespace: str, feature: str, value: str, *, catalogue: Catalogue) -> Promise:
-    """What one property promises."""
+    """Look up the meaning of one property."""
     owned = next(
         (
             owned
@@ -98,14 +98,14 @@ def _meaning(entry: VariantFeature, value: str) -> str | None:
 
 
 def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Catalogue) -> Fit:
-    """Whether the machines of `node` support a property; without one, those of `target`."""
+    """Return the support of a property by the machines of `node`, or of `target` without one."""
     if promise.owned is None:
         name = f"{promise.namespace} :: {promise.feature}"
-        return Fit("unknown", f"the catalogue does not know {name}", is_strange=True)
+        return Fit("unknown", f"the catalogue does not have {name}", is_strange=True)
     if promise.is_foreign(target.backend, catalogue):
         return Fit("no", f"{promise} is for the backend {promise.owned.backend}")
     if promise.meaning is None:
-        reason = f"the catalogue does not know the value of {promise}"
+        reason = f"the catalogue does not have the value of {promise}"
         return Fit("unknown", reason, is_strange=True)
     match promise.means:
         case "device-code":
@@ -118,7 +118,7 @@ def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Cat
 
 
 def devices(target: Target, node: NodeClass | None, catalogue: Catalogue) -> tuple[str, ...]:
-    """GPU architectures of the machines; those of the target where the node class has none."""
+    """Return GPU architectures of the machines; those of the target if the node class has none."""
     return (node is not None and architectures(node, catalogue)) or target.archs
 
 
@@ -127,7 +127,7 @@ def _device_code(
 ) -> Fit:
     archs = devices(target, node, catalogue)
     if not archs:
-        return Fit("unknown", f"nothing says which GPUs there are, and {promise} asks for one")
+        return Fit("unknown", f"{promise} asks for a GPU, and the GPUs are unknown")
     lacking = [arch for arch in archs if grade(arch, [code]) not in RUNNING]
     if not lacking:
         return Fit("yes")
@@ -142,14 +142,14 @@ def _level(promise: Promise, level: str, target: Target, node: NodeClass | None)
     if needed <= (has or 1):
         return Fit("yes")
     if has is None or node is None:
-        return Fit("unknown", f"nothing says which `cpu` there is, and {promise} asks for {level}")
+        return Fit("unknown", f"{promise} asks for {level}, and the node class has no `cpu`")
     return Fit("no", f"{promise} needs {level}, and {node.name} has {node.cpu}")
 
 
 def _toolkit(
     promise: Promise, text: str, target: Target, node: NodeClass | None, catalogue: Catalogue
 ) -> Fit:
-    """The driver of the machines says what they run; where it is not known, the target does."""
+    """Compare with the toolkits of the machines' driver; without a driver, with the target's."""
     driver = version_range(node.driver if node is not None else "")
     newest: str | None = None
     if promise.means != "toolkit" and driver.lowest is not None:
@@ -158,7 +158,7 @@ def _toolkit(
     is_open = newest is None or is_beyond(driver, target.backend, catalogue)
     promised, runs = version_or_none(text), version_or_none(newest or target.runtime)
     if promised is None or runs is None:
-        return Fit("unknown", f"{promise}: nothing says which toolkit there is")
+        return Fit("unknown", f"{promise}: the toolkit is unknown")
     if promise.means == "toolkit":
         same = promised.release[:2] == runs.release[:2]
         return Fit("yes") if same else Fit("no", f"{promise}, and the target has {target.runtime}")
@@ -166,12 +166,12 @@ def _toolkit(
         if promised <= runs:
             return Fit("yes")
         if is_open:
-            return Fit("unknown", f"{promise}: whether the driver runs {text} is not known")
+            return Fit("unknown", f"{promise}: unknown if the driver runs {text}")
         return Fit("no", f"{promise}, and driver {driver.text} runs {newest}")
     if promised <= runs:
         return Fit("no", f"{promise} is for drivers that do not run {newest or target.runtime}")
     if is_open or numbers(driver.text) is None:
-        return Fit("unknown", f"{promise}: whether the driver is older than that is not known")
+        return Fit("unknown", f"{promise}: unknown if the driver is older than that")
     return Fit("yes")
 
 
@@ -180,22 +180,22 @@ _Property = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class VariantChoice:
-    """Which variant of a release the machines take."""
+    """The variant of a release that the machines take."""
 
-    #: None where none of them fits for sure.
+    #: None if none of them certainly fits.
     label: str | None
-    #: Of each variant that is not taken, why; the preferred ones first.
+    #: Variant that is not taken → reason; the preferred ones first.
     reasons: Mapping[str, str]
-    #: Variants that would be preferred if they fit, which is not known.
+    #: Preferred variants whose fit is unknown.
     undecided: tuple[str, ...] = ()
 
 
 def choose_variant(
     metadata: VariantMetadata, node: NodeClass | None, target: Target, catalogue: Catalogue
 ) -> VariantChoice:
-    """The variant that an installer takes for `target` on the machines of `node`.
+    """Choose the variant that an installer takes for `target` on the machines of `node`.
 
-    Without a node class those of the target are meant. No provider is run.
+    Without a node class, on those of the target. No provider is run.
     """
     promised = {
         triple: promise(*triple, catalogue=catalogue)
@@ -208,7 +208,7 @@ def choose_variant(
 
     def preferred(*states: str) -> tuple[str, ...]:
         items = [item for triple, item in promised.items() if fits[triple].state in states]
-        return ordered(metadata, _supported(metadata, items, archs, catalogue))
+        return order_variants(metadata, _supported(metadata, items, archs, catalogue))
 
     sure, possible = preferred("yes"), preferred("yes", "unknown")
     label = next(iter(sure), None)
@@ -229,7 +229,7 @@ def _triples(properties: Properties) -> Iterator[_Property]:
 
 
 def _fit(properties: Properties, fits: Mapping[_Property, Fit]) -> Fit:
-    """Of a whole variant: of each feature, one value has to fit."""
+    """Return the fit of a whole variant: of each feature, one value must fit."""
     order = ("yes", "unknown", "no")
     best_of_each = (
         min(
@@ -248,7 +248,7 @@ def _supported(
     archs: Sequence[str],
     catalogue: Catalogue,
 ) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """What `ordered` asks for: the order of the catalogue, behind that of the metadata itself."""
+    """Return the preferences for `order_variants`: the metadata's, then the catalogue's."""
     result: dict[str, dict[str, list[str]]] = {}
     for namespace in metadata.namespaces:
         values: dict[str, list[Promise]] = {}
@@ -282,7 +282,7 @@ def _with_first(first: Sequence[str], values: Collection[str]) -> list[str]:
 
 
 def _rank(item: Promise, archs: Sequence[str]) -> tuple[int | str, ...]:
-    """Where a value stands among those of its feature: the smaller, the more it is preferred."""
+    """Return the rank of a value among those of its feature: lower is better."""
     meaning = item.meaning or ""
     match item.means:
         case "toolkit-floor" | "toolkit-ceiling" | "toolkit":
@@ -301,10 +301,10 @@ def _rank(item: Promise, archs: Sequence[str]) -> tuple[int | str, ...]:
     return (item.value,)
 
 
-def ordered(
+def order_variants(
     metadata: VariantMetadata, supported: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> tuple[str, ...]:
-    """Labels of the variants that are supported, the preferred one first ("Variant ordering").
+    """Return labels of supported variants, the preferred one first ("Variant ordering").
 
     `supported`: namespace → feature → values, each in the order of preference.
     """
@@ -323,6 +323,6 @@ def ordered(
             for feature, values in features.items()
         )
         if nowhere not in best:
-            # Of two with the same beginning the longer one comes first.
+            # Of two with the same prefix, the longer one comes first.
             keys[label] = ([*best, nowhere], label)
     return tuple(sorted(keys, key=lambda label: keys[label]))

@@ -79,7 +79,7 @@ def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
     from buildmatrix.matrix.checks import read_data_files
 
     catalogue = load(read_data_files(settings.file))
-    backend = None if name is None else listing.backend_named(name, catalogue)
+    backend = None if name is None else listing.find_backend(name, catalogue)
     if style == "json":
         say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False), JSON)
     elif backend is not None:

@@ -19,7 +19,7 @@ from buildmatrix.base.errors import Problem, SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.architectures import architectures
-from buildmatrix.catalogue.drivers import of_backend
+from buildmatrix.catalogue.drivers import select_entries
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.locks.model import Lock
@@ -140,7 +140,7 @@ def make_cache_key(
         )
     runtime = None if target.runtime == ANY else _find_version_line(target)
     if runtime is None and (
-        target.runtime != ANY or of_backend(catalogue.toolkit_drivers, target.backend)
+        target.runtime != ANY or select_entries(catalogue.toolkit_drivers, target.backend)
     ):
         problems.append(
             Problem(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.releases import Gap, built_for, gap, toolkit_line
+from buildmatrix.catalogue.releases import Gap, gap, runtime_of_build, toolkit_line
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import fix, index_fix, line_fix, release_fix
@@ -382,7 +382,7 @@ def _off_the_route(
     if route is None or route not in routes or match.backend != subject.backend:
         return None
     local = present.version.partition("+")[2]
-    if built_for(match.build) is not None and match.kind == "native" and "+" in match.entry:
+    if runtime_of_build(match.build) is not None and match.kind == "native" and "+" in match.entry:
         return None if match.build == route else (route, f"was built for {match.build}")
     if not match.is_routed:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
-from buildmatrix.catalogue.releases import Gap, built_for, gap, routes_of, toolkit_line
+from buildmatrix.catalogue.releases import Gap, gap, routes_of, runtime_of_build, toolkit_line
 from buildmatrix.judge.model import Fix, SpecChange
 from buildmatrix.judge.subject import Subject
 from buildmatrix.locks.model import Package
@@ -242,7 +242,7 @@ def _route(subject: Subject) -> str | None:
     entry = subject.catalogue.backends.get(subject.backend)
     routes = entry.indexes if entry else ()
     line = toolkit_line(subject.target.runtime)
-    exact = [route for route in routes if built_for(route.name) == subject.target.runtime]
+    exact = [route for route in routes if runtime_of_build(route.name) == subject.target.runtime]
     any_runtime = [route for route in routes if route.toolkit is None]
     same_line = [route for route in routes if line is not None and route.toolkit == line]
     best = exact[:1] or any_runtime[:1] or same_line[-1:]

@@ -81,7 +81,7 @@ def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
 
 def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
     """The libraries that distributions of their own exist for, by SONAME."""
-    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    rows = drivers.select_entries(image.catalogue.library_distributions, image.backend)
     globs = tuple(glob for row in rows for glob in row.libraries)
     libraries: dict[str, list[LibraryCopy]] = {}
     copies: list[tuple[str | None, LibraryCopy]] = [
@@ -247,7 +247,7 @@ def _without_parts(
     `libcudnn.so.8` opens `libcudnn_ops_infer.so.8`. Without a C library the base may bring them,
     unless the set has another release of its own.
     """
-    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    rows = drivers.select_entries(image.catalogue.library_distributions, image.backend)
     files: tuple[LibraryCopy, ...] = (*image.inventory.loadable, *image.inventory.closed)
     present = {demangle(file_name(file.path)) for file in files if ".so" in file.path}
     present.update(binary.elf.soname or "" for binary in image.inventory.loadable)
@@ -297,7 +297,7 @@ def _line(soname: str) -> int | None:
 
 def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
     """Yield the findings about distributions that must have the same version as another one."""
-    for row in drivers.of_backend(image.catalogue.version_pairs, image.backend):
+    for row in drivers.select_entries(image.catalogue.version_pairs, image.backend):
         if not matches_any(row.distributions, installed.name):
             continue
         others = [item for item in image.inventory.distributions if item.name == row.beside]

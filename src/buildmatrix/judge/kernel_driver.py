@@ -45,7 +45,7 @@ def _kernel(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
     kernel = version_range(node.kernel)
     if kernel.lowest is None:
         return
-    for row in drivers.of_backend(image.catalogue.kernel_floors, image.backend):
+    for row in drivers.select_entries(image.catalogue.kernel_floors, image.backend):
         for arch in architectures(node, image.catalogue):
             if matches_any(row.architectures, arch) and not drivers.meets(
                 kernel.lowest, row.kernel
@@ -68,7 +68,7 @@ def _floor(
     catalogue, backend = image.catalogue, image.backend
     row = drivers.floor(runtime.version or "", backend, catalogue)
     # BM701 covers toolkits with their own drivers.
-    if row is None or drivers.of_backend(catalogue.toolkit_drivers, backend):
+    if row is None or drivers.select_entries(catalogue.toolkit_drivers, backend):
         return
     if driver.lowest is not None and not drivers.meets(driver.lowest, row.driver):
         yield _reason(image, node, runtime, row, f"which asks for driver {row.driver} or later", "")
@@ -78,7 +78,7 @@ def _pair(
     image: ImageSubject, node: NodeClass, driver: VersionRange, runtime: Runtime
 ) -> Iterator[Reason]:
     catalogue, backend = image.catalogue, image.backend
-    if not drivers.of_backend(catalogue.driver_pairs, backend):
+    if not drivers.select_entries(catalogue.driver_pairs, backend):
         return
     row = drivers.pair_of(driver, backend, catalogue)
     about = runtime.about(backend, catalogue)
@@ -109,7 +109,7 @@ def _release(
     image: ImageSubject, node: NodeClass, driver: VersionRange, runtime: Runtime
 ) -> Iterator[Reason]:
     version = numbers(runtime.version or "")
-    for row in drivers.of_backend(image.catalogue.driver_releases, image.backend):
+    for row in drivers.select_entries(image.catalogue.driver_releases, image.backend):
         if version is None or driver.lowest is None:
             continue
         count = min(row.components, len(version), len(driver.lowest))

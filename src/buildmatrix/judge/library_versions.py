@@ -15,7 +15,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
-from buildmatrix.catalogue.releases import built_for
+from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.catalogue.tables import StatedVersion
 from buildmatrix.facts.device_code.model import DeviceCode, newer_version
 from buildmatrix.facts.elf.symbols import exported_hashes
@@ -73,7 +73,7 @@ def stated_versions(image: ImageSubject, owner: str) -> Iterator[tuple[StatedVer
     name, _ = split_owner(owner)
     rows = [
         row
-        for row in drivers.of_backend(image.catalogue.stated_versions, image.backend)
+        for row in drivers.select_entries(image.catalogue.stated_versions, image.backend)
         if name is not None and matches_any(row.distributions, name)
     ]
     for statements in image.inventory.statements if rows else ():
@@ -112,7 +112,7 @@ def _runtime_version(image: ImageSubject, item: Evidence) -> str | None:
 
 def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
     catalogue = image.catalogue
-    rows = drivers.of_backend(catalogue.runtime_versions, image.backend)
+    rows = drivers.select_entries(catalogue.runtime_versions, image.backend)
     base = demangle(item.path.rpartition("/")[2])
     name, version = split_owner(item.distribution)
     package, _, package_version = image.inventory.packaged.get(item.path, "").partition(" ")
@@ -133,7 +133,7 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
     if name and version:
         match = distribution(name, version, catalogue)
         if match is not None and match.backend == image.backend:
-            yield built_for(match.build) or ""
+            yield runtime_of_build(match.build) or ""
     codes = device_codes(image).get(item.path, ()) if item.kind == "static" else ()
     language = None
     for code in codes:
@@ -170,7 +170,7 @@ class LeastVersion:
 
 def soname_globs(image: ImageSubject, name: str) -> tuple[str, ...]:
     """Globs of the SONAMEs that a distribution of this name has."""
-    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    rows = drivers.select_entries(image.catalogue.library_distributions, image.backend)
     return tuple(
         glob for row in rows if matches_any(row.distributions, name) for glob in row.libraries
     )
@@ -260,7 +260,7 @@ def expected_version(
             return ExpectedVersion(version, f"{stated.file} says {stated.name} {text}")
     local = installed.version.partition("+")[2]
     release = ".".join(map(str, (numbers(installed.version) or ())[:2]))
-    for row in drivers.of_backend(image.catalogue.framework_libraries, image.backend):
+    for row in drivers.select_entries(image.catalogue.framework_libraries, image.backend):
         if (
             row.distribution == installed.name
             and release in row.releases
@@ -271,7 +271,7 @@ def expected_version(
             if version is not None:
                 return ExpectedVersion(version, f"as {installed.name} {release} for {local} was")
     match = distribution(installed.name, installed.version, image.catalogue) if local else None
-    made_for = numbers(built_for(match.build) or "") if match is not None else None
+    made_for = numbers(runtime_of_build(match.build) or "") if match is not None else None
     if made_for is not None and len(made_for) > 1 and role_of(image, soname) == "runtime":
         return ExpectedVersion(made_for, f"its local version is +{local}")
     return None

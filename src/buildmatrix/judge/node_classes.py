@@ -10,7 +10,7 @@ from itertools import groupby
 from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.architectures import architectures, is_product
-from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, met
+from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, is_met
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.releases import toolkit_line
@@ -105,7 +105,7 @@ def findings_of(
 
 def labels(image: ImageSubject) -> Iterator[tuple[str, str, Numbers]]:
     """Labels with a version of the backend's runtime: name, text, and at least two numbers."""
-    for row in drivers.of_backend(image.catalogue.image_labels, image.backend):
+    for row in drivers.select_entries(image.catalogue.image_labels, image.backend):
         for name, text in sorted(image.inventory.labels.items()):
             version = numbers(text)
             if matches_any(row.names, name) and version is not None and len(version) > 1:
@@ -177,7 +177,7 @@ def check_unmet_requirement(image: ImageSubject) -> Iterator[Finding]:
 
 def unmet_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
     """Yield the conditions that a node class does not meet, or may not meet."""
-    for row in drivers.of_backend(image.catalogue.conditions, image.backend):
+    for row in drivers.select_entries(image.catalogue.conditions, image.backend):
         for name, condition in _conditions(image, row):
             reason = _unmet_condition(image, node, row, name, condition)
             if reason is not None:
@@ -211,8 +211,8 @@ def _unmet_condition(
     about = f"the image sets {name}={shown(first[:_SHOWN])}{'...' if len(first) > _SHOWN else ''}"
     try:
         # Each of the brands that it may be may have an alternative of its own.
-        outcomes = {met(condition, replace(facts, brands=frozenset({brand})))
-                    for brand in facts.brands} or {met(condition, facts)}  # fmt: skip
+        outcomes = {is_met(condition, replace(facts, brands=frozenset({brand})))
+                    for brand in facts.brands} or {is_met(condition, facts)}  # fmt: skip
         outcome = outcomes.pop() if len(outcomes) == 1 else None
     except InvalidConditionError as error:
         return Reason(
@@ -258,7 +258,7 @@ def _node_facts(image: ImageSubject, node: NodeClass) -> NodeFacts:
     )
     brands: set[str] = set()
     for product in node.products:
-        for row in drivers.of_backend(image.catalogue.brands, image.backend):
+        for row in drivers.select_entries(image.catalogue.brands, image.backend):
             if is_product(row.names, product):
                 brands.update(row.brands)
                 break

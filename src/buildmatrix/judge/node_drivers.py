@@ -83,7 +83,7 @@ class NodeDriver:
 
 def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
     """Return the support on a node class; None if no table has the backend's toolkits."""
-    if not drivers.of_backend(image.catalogue.toolkit_drivers, image.backend):
+    if not drivers.select_entries(image.catalogue.toolkit_drivers, image.backend):
         return None
     driver = version_range(node.driver)
     worst, asks = _worst(image, driver)
@@ -149,7 +149,7 @@ def compat_package(
     links = {link.path: link.target for link in image.inventory.links if not link.hard}
     paths = LinkedPaths((), links)
     present: list[tuple[CompatPackage, ForwardCompatibility]] = []
-    for row in drivers.of_backend(image.catalogue.forward_compatibility, image.backend):
+    for row in drivers.select_entries(image.catalogue.forward_compatibility, image.backend):
         injected = paths.folder(row.injected)
         for binary in image.inventory.loadable:
             folder, _, base = binary.path.rpartition("/")

@@ -12,7 +12,7 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.releases import built_for, requirements, toolkit_line
+from buildmatrix.catalogue.releases import requirements, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import Resolution, resolve
@@ -352,7 +352,7 @@ def once(
 def _line(match: DistributionMatch) -> str | None:
     if match.toolkit is not None:
         return match.toolkit
-    return toolkit_line(built_for(match.build) or "")
+    return toolkit_line(runtime_of_build(match.build) or "")
 
 
 def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> Subject:

@@ -91,12 +91,6 @@ def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
     return tuple(text for text in texts or () if text.sound)
 
 
-||||||| parent of 06005d82 (matrix: start docstrings with verbs, name functions by them)
-def values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
-    """The strings of texts, without the stand-ins of wrong ones."""
-    return tuple(text.value for text in sound(texts))
-
-
 def value(text: SourceText | None) -> str:
     """Return the string of a text; empty if it is missing or wrong."""
     return text.value if text is not None and text.sound else ""

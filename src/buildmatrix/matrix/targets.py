@@ -264,17 +264,6 @@ def _base(
 
 def _smoke(smoke: SmokeTable) -> Smoke:
     return build(Smoke, smoke, timeout_s=plain(smoke.timeout) or 120.0)
-||||||| parent of 06005d82 (matrix: start docstrings with verbs, name functions by them)
-    level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
-    timeout = kinds.seconds(smoke.timeout.value) if smoke.timeout else 120.0
-    return Smoke(smoke.name.value, level, _words(smoke.command), timeout, smoke.at)
-
-
-def _words(command: Command | None) -> tuple[str, ...]:
-    """The words of a command, however it is written."""
-    if isinstance(command, SourceText):
-        return tuple(shlex.split(command.value))
-    return tuple(word.value for word in command or ())
 
 
 def _check_inputs(

@@ -14,7 +14,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import unknown_backend
-from buildmatrix.catalogue.releases import built_for
+from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.selection import PLATFORMS
 from buildmatrix.matrix.model import ANY, PLATFORM, Spec, Target, bare_target
 
@@ -164,6 +164,6 @@ def _suggestion(name: str) -> str | None:
         if word in entry.aliases:
             return backend
         if any(route.name == word for route in entry.indexes):
-            runtime = built_for(word)
+            runtime = runtime_of_build(word)
             return f"{backend}{runtime}" if runtime is not None else backend
     return next(iter(get_close_matches(word, entries, 1)), None)

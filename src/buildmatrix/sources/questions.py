@@ -15,7 +15,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.releases import built_for, gap, toolkit_line
+from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
 from buildmatrix.locks.committed import describe_unchecked, is_lock, read_committed
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.lines import RequirementLine
@@ -108,11 +108,13 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
     if target.runtime in ("", ANY):
         return [*routes, target.backend]
     line = toolkit_line(target.runtime)
-    exact = [item for item in routes if built_for(item) == target.runtime]
+    exact = [item for item in routes if runtime_of_build(item) == target.runtime]
     near = [
-        item for item in routes if line is not None and toolkit_line(built_for(item) or "") == line
+        item
+        for item in routes
+        if line is not None and toolkit_line(runtime_of_build(item) or "") == line
     ]
-    any_runtime = [item for item in routes if built_for(item) is None]
+    any_runtime = [item for item in routes if runtime_of_build(item) is None]
     own = f"{target.backend}{target.runtime}"
     return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
 

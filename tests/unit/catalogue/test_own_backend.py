@@ -166,8 +166,8 @@ basis = "documented"
     ("key", "said"),
     [
         ('variables = { WAVE = "a\\nRUN b" }', "has a line break"),
-        ('variables = { "A B" = "c" }', "is no variable name"),
-        ('packages = ["a; b"]', "is no name of a Debian package"),
+        ('variables = { "A B" = "c" }', "is not a variable name"),
+        ('packages = ["a; b"]', "is not the name of a Debian package"),
         ('library-folders = ["/a\\nRUN b"]', "need a quoting filter"),
     ],
 )
@@ -220,7 +220,7 @@ def test_the_catalogue_lists_it_by_its_other_name(
     ("old", "new", "place", "message"),
     [
         ("acme.toml", "acne.toml", "buildmatrix.toml:5", "there is no file `catalogue/acne.toml`"),
-        ("catalogue/acme", "../acme", "buildmatrix.toml:5", "leads out of its folder"),
+        ("catalogue/acme", "../acme", "buildmatrix.toml:5", "leaves its folder"),
         ('"catalogue/acme.toml"', "7", "buildmatrix.toml:5", "must be a string"),
         (
             '["catalogue/acme.toml"]',

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rulecases import target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.variants import VariantChoice, choose_variant, ordered, promises
+from buildmatrix.catalogue.variants import VariantChoice, choose_variant, order_variants, promises
 from buildmatrix.facts.inventory.variants import Properties, VariantMetadata
 from buildmatrix.matrix.model import NodeClass, Position
 
@@ -54,8 +54,7 @@ def test_the_newest_toolkit_that_the_machines_run_is_taken() -> None:
     assert result.label == "cu128"
     assert result.undecided == ("cu130",)
     assert result.reasons == {
-        "cu130": "nvidia :: cuda_version_lower_bound :: 13.0: whether the driver runs 13.0 is not "
-        "known",
+        "cu130": "nvidia :: cuda_version_lower_bound :: 13.0: unknown if the driver runs 13.0",
         "cu126": "cu128 is preferred",
         "null": "cu128 is preferred",
         "rocm6": "amd :: gfx_arch :: gfx942 is for the backend rocm",
@@ -165,7 +164,7 @@ def test_a_tie_is_broken_by_the_label_and_no_variant_may_fit() -> None:
 def test_what_the_catalogue_does_not_have_is_said_and_not_taken() -> None:
     result = choice({"null": {}, "x": {"quantum": {"foam": ("on",)}}}, CPU)
     assert (result.label, result.undecided) == ("null", ("x",))
-    assert result.reasons["x"] == "the catalogue does not know quantum :: foam"
+    assert result.reasons["x"] == "the catalogue does not have quantum :: foam"
 
 
 def test_properties_stand_for_what_the_bytes_are_called() -> None:
@@ -235,4 +234,4 @@ def test_the_order_is_that_of_variantlib(
         },
         tuple(namespaces),
     )
-    assert [described[label] for label in ordered(metadata, supported)] == expected
+    assert [described[label] for label in order_variants(metadata, supported)] == expected

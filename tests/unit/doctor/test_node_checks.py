@@ -355,10 +355,10 @@ def test_the_log_of_this_machine_is_read_or_it_is_said_why_not():
         ('id = "no"\nfiles = ["a"]', "write an absolute path"),
         ('id = "no"\nfiles = ["/a/**/b"]', "write an absolute path"),
         ('id = "no"\nfiles = ["/a/../b"]', "write an absolute path"),
-        ('id = "no"', "reads files, or the log"),
-        ('id = "no"\nfiles = ["/a"]\nover = "share"', "a whole"),
-        ('id = "no"\nfiles = ["/a"]\npattern = "("', "which is none"),
-        ('id = "no"\nfiles = ["/a"]\npattern = "a"', "needs a group"),
+        ('id = "no"', "either files or the log"),
+        ('id = "no"\nfiles = ["/a"]\nover = "share"', "`whole`"),
+        ('id = "no"\nfiles = ["/a"]\npattern = "("', "invalid regular expression"),
+        ('id = "no"\nfiles = ["/a"]\npattern = "a"', "must have a group"),
     ],
 )
 def test_a_check_that_makes_no_sense_is_refused(tmp_path, entry, complaint):

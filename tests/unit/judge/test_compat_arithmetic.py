@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.catalogue.architectures import grade, support
-from buildmatrix.catalogue.releases import built_for, toolkit_line
+from buildmatrix.catalogue.releases import runtime_of_build, toolkit_line
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_the_toolkit_line_is_the_first_number(runtime: str, line: str | None) ->
 def test_a_local_version_names_the_runtime_it_was_built_for(
     local: str, runtime: str | None
 ) -> None:
-    assert built_for(local) == runtime
+    assert runtime_of_build(local) == runtime

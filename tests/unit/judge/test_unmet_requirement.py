@@ -6,7 +6,7 @@ import pytest
 from nodecases import cudart, node, on
 from rulecases import codes, image, of_image
 
-from buildmatrix.catalogue.drivers import LONGEST, InvalidConditionError, NodeFacts, met
+from buildmatrix.catalogue.drivers import LONGEST, InvalidConditionError, NodeFacts, is_met
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass
 
@@ -43,7 +43,7 @@ FACTS = NodeFacts(
     ],
 )
 def test_conditions(condition: str, expected: bool | None) -> None:
-    assert met(condition, FACTS) is expected
+    assert is_met(condition, FACTS) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_conditions(condition: str, expected: bool | None) -> None:
 )
 def test_what_cannot_be_read_stops_the_container(condition: str) -> None:
     with pytest.raises(InvalidConditionError):
-        met(condition, FACTS)
+        is_met(condition, FACTS)
 
 
 def test_what_is_not_known_decides_nothing() -> None:
-    assert met("cuda>=12.4", NodeFacts()) is None
-    assert met("cuda>=12.4,driver<1", NodeFacts({"driver": (550,)})) is False
+    assert is_met("cuda>=12.4", NodeFacts()) is None
+    assert is_met("cuda>=12.4,driver<1", NodeFacts({"driver": (550,)})) is False
 
 
 #: As nvidia/cuda:12.4.1-base has it, shortened.

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.listing import backend_named
+from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.inputs import ProjectInputs, asker_of_torch, read_inputs
@@ -291,7 +291,7 @@ def _choices(project: ProjectInputs, advice: Advice, answers: Answers) -> list[C
 def _backend_named(name: str, catalogue: Catalogue, advice: Advice) -> str:
     if name in advice.impossible:
         raise UsageError(f"there is no image for {name}: {advice.impossible[name]}")
-    backend = backend_named(name, catalogue)
+    backend = find_backend(name, catalogue)
     if reason := backend_build(catalogue, backend).unbuildable:
         raise UsageError(f"there is no image for {name}: {reason}")
     return backend

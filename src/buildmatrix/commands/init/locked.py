@@ -18,7 +18,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import backend_build
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.catalogue.releases import built_for
+from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
@@ -346,7 +346,7 @@ class _LockReader:
                 minor = f".{following}" if following.isdecimal() else ""
                 found[backend] = f"{number}{minor}"
             else:
-                found[backend] = (built_for(f"x{number}") or "") if number else ""
+                found[backend] = (runtime_of_build(f"x{number}") or "") if number else ""
         return next(iter(found.items())) if len(found) == 1 else None
 
     @cached_property
@@ -416,7 +416,7 @@ def _toolkits(package: Package) -> Iterator[tuple[str, str]]:
     for place in places:
         for match in _TOOLKIT.finditer(place):
             name = "rocm" if match[1] == "rocm" else "cuda"
-            yield name, match[2] if "." in match[2] else built_for(f"x{match[2]}") or ""
+            yield name, match[2] if "." in match[2] else runtime_of_build(f"x{match[2]}") or ""
     for backend, pattern in _RUNTIMES.items():
         if pattern.fullmatch(package.name) and package.version.count(".") >= 2:
             yield backend, ".".join(package.version.split(".")[:2])
