@@ -45,7 +45,7 @@ class NoWheel:
     def read(self, *_: object, **__: object) -> None:
         raise UndecidedError("it is gone")
 
-    def remembered(self, *_: object, **__: object) -> None:
+    def recall_facts(self, *_: object, **__: object) -> None:
         return None
 
 

@@ -26,7 +26,7 @@ def remember(text: str) -> None:
         _remembered.setdefault(expanded)
 
 
-def remembered() -> Sequence[str]:
+def recall_urls() -> Sequence[str]:
     """Return server URLs with credentials, in the order of the inputs."""
     return tuple(_remembered)
 

@@ -18,7 +18,7 @@ from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present
 from buildmatrix.locks.index.model import SourceFacts
 from buildmatrix.locks.model import Lock, Staleness
-from buildmatrix.locks.requires import unmet
+from buildmatrix.locks.requires import find_unmet
 from buildmatrix.locks.selection import installed_environment
 from buildmatrix.matrix.model import Policy, Target
 
@@ -184,7 +184,7 @@ def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
         return
     askers: dict[str, dict[str, str]] = {}
     environment = installed_environment(wheels.target)
-    for asker, need in unmet(lock, wheels.inventory.distributions, environment):
+    for asker, need in find_unmet(lock, wheels.inventory.distributions, environment):
         line = need.line.partition(";")[0].strip()
         askers.setdefault(need.name, {}).setdefault(asker, line)
     for name, lines in sorted(askers.items()):

@@ -1,4 +1,4 @@
-"""Locks that somebody committed, whatever tool wrote them, as one target would install them."""
+"""Committed locks, of any tool, as one target would install them, and their staleness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers, requirement_or_none, version_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, pipfilelock, poetrylock, pylock, uvlock
-from buildmatrix.locks.lines import RequirementLine, bracketed
+from buildmatrix.locks.lines import RequirementLine, format_extras
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
@@ -35,22 +35,20 @@ from buildmatrix.locks.uv import settings_of
 from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
 from buildmatrix.matrix.model import is_pylock
 
-# Staleness of a committed lock of another tool.
-#
-# Proven is what the lock itself shows: what is asked for is not in it, or not in that version, or
-# it records a requirement that is gone. How a tool writes a range is its own affair and changes
-# with its releases: such a difference is said as what it seems to be, with the command that
-# decides. Hashes of inputs are compared by the tool that wrote them (`taken`). What a tool does not
-# record is not known, and not knowing is no staleness.
+# Staleness. Proof is in the lock itself: a requirement is missing in it or has another version
+# there, or the lock records a requirement that is gone. Each tool writes ranges in its own way,
+# which changes with its releases: such a difference is reported as probable, with the command that
+# decides. The tools themselves compare hashes of inputs (`taken`). A lock without records is not
+# stale.
 
 
-#: Part of a project and a name → the extras and ranges that are asked for.
+#: Part of a project and a name → requested extras and ranges.
 _Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
 _EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
-#: Keys of what uv takes from an address.
+#: Keys of sources that uv gets from an address.
 _ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
-#: Locks that hold a hash of their inputs, which changes with the releases of its tool: the file it
-#: is made from, and the command that compares them.
+#: Locks with a hash of their inputs, which changes with the releases of the tool: the file that
+#: they are made from, and the command that compares them.
 TOOL_CHECKS: Mapping[str, tuple[str, str]] = {
     "poetry.lock": ("pyproject.toml", "poetry check --lock"),
     "Pipfile.lock": ("Pipfile", "pipenv verify"),
@@ -58,7 +56,7 @@ TOOL_CHECKS: Mapping[str, tuple[str, str]] = {
 
 
 def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
-    """Why `uv.lock` does not fit the projects that it locks; None when it does, or none is here."""
+    """Return why `uv.lock` does not fit its projects; None if it does, or if none is here."""
     selection = file.selection
     seeming: Staleness | None = None
     for root in roots_of(file.document):
@@ -72,7 +70,7 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
         recorded, elsewhere = _recorded(metadata, project.name)
         if reason := _other_names(project, requested, recorded, file.label):
             return Staleness(reason)
-        # Overrides: uv takes these whatever the ranges of the project say.
+        # Overrides: uv takes these, whatever ranges the project has.
         settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
         pins = {
             package.name: package.version
@@ -90,7 +88,7 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
 
 
 def pipenv_staleness(file: LockFile) -> Staleness | None:
-    """Return what proves that `Pipfile.lock` does not fit the `Pipfile`, or None."""
+    """Return the proof that `Pipfile.lock` does not fit the `Pipfile`, or None."""
     path, label = file.selection.beside("Pipfile")
     try:
         document = read_toml(path, label)
@@ -116,7 +114,7 @@ def describe_unchecked(selection: LockSelection) -> str:
 def pinned_staleness(
     selection: LockSelection, lock: Lock, command: LockCommand | None
 ) -> Staleness | None:
-    """Why pinned requirements do not fit the inputs that their header names."""
+    """Return why pinned requirements do not fit the inputs in their header, or None."""
     pins = {package.name: package.version for package in lock.packages}
     own_files = {package.place.partition(":")[0] for package in lock.packages}
     requested: set[str] = set()
@@ -149,7 +147,7 @@ def pinned_staleness(
 def _other_names(
     project: Project, requested: _Requests, recorded: _Requests, label: str
 ) -> str | None:
-    """The distribution that only the project requires, or that only the lock has."""
+    """Return the distribution that only the project requires, or that only the lock has."""
     table = mapping(project.document.get("project"))
     dynamic = {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic")))
     for part, name in sorted({*requested} ^ {*recorded}):
@@ -171,7 +169,7 @@ def _other_ranges(
     elsewhere: Collection[str],
     label: str,
 ) -> str | None:
-    """The distribution that the project requires in another range, or with other extras."""
+    """Return the distribution that the project requires in another range, or with other extras."""
     for part, name in sorted({*requested} & {*recorded}):
         if requested[part, name] != recorded[part, name] and name not in elsewhere:
             part_phrase = f" in `{part.lstrip(':')}`" if part else ""
@@ -193,10 +191,10 @@ def _requested(project: Project) -> _Requests:
 
 
 def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[str]]:
-    """What uv noted that each part asks for, and the names that it takes from an address.
+    """Return uv's record of each part's requirements, and names that come from an address.
 
-    The project's own extras are expanded. Some releases of uv, and some build backends, write down
-    what `all = ["acme[docs]"]` expands to, others what it says: both mean the same.
+    The project's own extras are expanded. Some releases of uv, and some build backends, record the
+    expansion of `all = ["acme[docs]"]`, others the text: both mean the same.
     """
     by_part: dict[str, list[Mapping[str, object]]] = {}
     for item in tables(metadata.get("requires-dist")):
@@ -222,13 +220,13 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[
 
 
 def _part(marker: str, part: str) -> str:
-    """The extra that a marker names; else `part`."""
+    """Return the extra that a marker names; else `part`."""
     extra = _EXTRA.search(marker)
     return canonicalize_name(extra[1]) if extra else part
 
 
 def _range(text: str) -> SpecifierSet | str:
-    """A range, equal to those that say the same in another order or spelling."""
+    """Return a range that equals others with the same meaning in another order or spelling."""
     try:
         return parse_specifiers(text)
     except InvalidSpecifier:
@@ -241,10 +239,10 @@ def _names(items: object) -> set[str]:
 
 def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
     extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
-    return f"{name}{bracketed(extras)}{ranged}"
+    return f"{name}{format_extras(extras)}{ranged}"
 
 
-# What is asked for, against what is locked
+# Requirements against locked versions
 
 
 def _lines(path: Path, label: str) -> Iterator[RequirementLine]:
@@ -262,7 +260,7 @@ def _line(project: Project, requirement: ProjectRequirement) -> RequirementLine:
 def _unmet(
     lines: Iterable[RequirementLine], pins: Mapping[str, str], selection: LockSelection
 ) -> str | None:
-    """The first line that the versions of a lock do not meet, in words."""
+    """Return the first line that the versions of a lock do not meet, in words."""
     for line in lines:
         if not applies(line, selection.environment) or _is_met(line, pins):
             continue
@@ -278,17 +276,17 @@ def _is_met(line: RequirementLine, pins: Mapping[str, str]) -> bool:
     if version is None:
         return False
     valid = version_or_none(version)
-    # What is built from a folder or a repository has none.
+    # A build from a folder or a repository has no range.
     return valid is None or line.requirement.specifier.contains(valid, prereleases=True)
 
 
 def is_lock(name: str) -> bool:
-    """Whether a file is a lock by its name."""
+    """Return True if a file is a lock by its name."""
     return is_pylock(name) or name in _READERS
 
 
 def export_command(label: str) -> str:
-    """The command that exports a lock which only its own tool reads; empty for other files."""
+    """Return the command that exports a lock which only its own tool reads; else nothing."""
     name = label.rpartition("/")[2]
     if name == "pdm.lock":
         return "pdm export -f pylock -o pylock.toml"
@@ -300,7 +298,7 @@ def export_command(label: str) -> str:
 
 
 def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
-    """What a lock holds for a target, and why it is older than its inputs, where it is.
+    """Read a lock for a target, and why it is older than its inputs, if so.
 
     Raises `SpecError` for a lock that is broken or is for other targets, `UsageError` for a file
     whose name is not that of a lock.
@@ -314,17 +312,17 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
         pins, command = pinned.read(selection)
         stale = pinned_staleness(selection, pins.lock, command)
     elif export := export_command(selection.label):
-        made = f"{selection.label} is not read; `{export}` makes a lock that is"
+        made = f"{selection.label} is not supported; run `{export}` to make one that is"
         raise UsageError(made)
     else:
         readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
-        raise UsageError(f"{selection.label} is not a lock that can be read; those are {readable}")
+        raise UsageError(f"{selection.label} is not a supported lock; supported are {readable}")
     lock = replace(pins.lock, decided=pins.lock.decided | _decided(selection))
-    return replace(pins, lock=_rooted(lock, selection.path.parent)), stale
+    return replace(pins, lock=_rebase_paths(lock, selection.path.parent)), stale
 
 
 def _decided(selection: LockSelection) -> frozenset[str]:
-    """The project beside a lock, and what its settings for uv say in place of wheels."""
+    """Return the project beside a lock, and names that its settings for uv decide."""
     project = find_project(*selection.beside("pyproject.toml"))
     names = {project.name} if project is not None else set()
     if project is not None:
@@ -350,7 +348,7 @@ def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
 
 def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "poetry lock")
-    # What the project asks for and the lock does not hold is an error of `read`.
+    # A requirement that the lock lacks is an error of `read`.
     return Pins(poetrylock.read(file), {}), None
 
 
@@ -367,8 +365,8 @@ _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]]
 }
 
 
-def _rooted(lock: Lock, folder: Path) -> Lock:
-    """The lock with the paths of local files as seen from here, not from the lock."""
+def _rebase_paths(lock: Lock, folder: Path) -> Lock:
+    """Return the lock with paths of local files relative to here, not to the lock."""
 
     def rooted(file: File) -> File:
         if not file.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", file.url):

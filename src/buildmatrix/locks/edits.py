@@ -22,27 +22,26 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
 
-# Entries added to a TOML file, everything else of it as it was, comments included
+# Additions to TOML
 
 
 Tree = Mapping[str, Any]
 
 
 class CannotAmend(ValueError):
-    """The file says it in a way that cannot be added to; the message says which."""
+    """A program cannot safely add to the file; the message says why."""
 
 
-def amended(text: str, additions: Tree) -> str:
-    """`text` with `additions` in it: tables are merged, lists are added to, texts are set.
+def amend_toml(text: str, additions: Tree) -> str:
+    """Return `text` with `additions`: tables are merged, lists extended, texts set.
 
-    Raises `CannotAmend` where the outcome would not say exactly what the file said before and what
-    is added now.
+    Raises `CannotAmend` if the result would not mean exactly the old content plus the additions.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        expected = _merged(toml.loads(text), additions)
+        expected = _merge(toml.loads(text), additions)
         document = tomlkit.parse(text)
         _add(document, additions)
         result = tomlkit.dumps(document)
@@ -53,17 +52,17 @@ def amended(text: str, additions: Tree) -> str:
     raise CannotAmend("its tables are spread so that a program cannot add to them safely")
 
 
-def _merged(present: Any, additions: Any) -> Any:
+def _merge(present: Any, additions: Any) -> Any:
     if isinstance(additions, Mapping):
         if present is not None and not isinstance(present, dict):
-            raise TypeError("what has to be a table is not")
+            raise TypeError("a table was expected")
         merged = deepcopy(present) if present is not None else {}
         for key, value in additions.items():
-            merged[key] = _merged(merged.get(key), value)
+            merged[key] = _merge(merged.get(key), value)
         return merged
     if isinstance(additions, list | tuple):
         if present is not None and not isinstance(present, list):
-            raise TypeError("what has to be an array is not")
+            raise TypeError("an array was expected")
         items = list(present or ())
         return [*items, *(item for item in additions if item not in items)]
     return additions
@@ -84,7 +83,7 @@ def _add(node: Any, additions: Tree) -> None:
 
 
 def _append(node: Any, key: str, value: Any) -> None:
-    """Add a key behind the last one: what follows that is a comment of the next table."""
+    """Add a key behind the last one: text behind that is a comment of the next table."""
     from tomlkit.items import InlineTable, Table
 
     item = _item(value, inside=isinstance(node, Table | InlineTable))
@@ -98,7 +97,7 @@ def _append(node: Any, key: str, value: Any) -> None:
 
 
 def _tail(table: Table) -> list[Any]:
-    """Take what follows the first blank line off the end of a table."""
+    """Take everything behind the first blank line off the end of a table."""
     from tomlkit.items import Whitespace
 
     body = table.value.body
@@ -113,7 +112,7 @@ def _tail(table: Table) -> list[Any]:
 
 
 def _item(value: Any, *, inside: bool) -> Any:
-    """`{ name = "twin" }` within a table that is there, and a table of its own elsewhere."""
+    """Make `{ name = "twin" }` within an existing table, and a table of its own elsewhere."""
     import tomlkit
     from tomlkit.items import SingleKey
 
@@ -133,7 +132,7 @@ def _item(value: Any, *, inside: bool) -> Any:
     return table
 
 
-# One requirement written anew in the file that has it, everything else as it was
+# Replacement of one requirement
 
 
 #: Name, extras, range and the rest (marker, comment) of a requirement, PEP 508.
@@ -151,14 +150,14 @@ _ITEM = re.compile(
 
 
 class CannotRewrite(ValueError):
-    """A line that cannot name something else; the message says why, and begins with its place."""
+    """A line that cannot name another distribution; the message begins with its place."""
 
 
-def renamed_line(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
-    """A requirements file in which the line `number` asks for `twin` in place of `name`.
+def rename_in_line(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
+    """Return a requirements file in which the line `number` asks for `twin` in place of `name`.
 
-    `only` is the range to ask for (`<=3.4.1`) in place of the one that is there. Raises
-    `CannotRewrite` for a line that says more than a name, a range and a marker.
+    `only` is the range to ask for (`<=3.4.1`) in place of the present one. Raises `CannotRewrite`
+    for a line with more than a name, a range and a marker.
     """
     lines = text.splitlines(keepends=True)
     whole = next((line for start, line, _ in logical_lines(text) if start == number), None)
@@ -169,34 +168,36 @@ def renamed_line(text: str, number: int, name: str, twin: str, only: str | None 
     line = lines[number - 1]
     body = line.rstrip("\r\n")
     if body.endswith("\\"):
-        raise CannotRewrite("it goes on in the next line")
-    lines[number - 1] = _renamed(body, name, twin, only) + line[len(body) :]
+        raise CannotRewrite("it continues on the next line")
+    lines[number - 1] = _rename(body, name, twin, only) + line[len(body) :]
     return "".join(lines)
 
 
-def renamed_string(
+def rename_in_toml(
     text: str, number: int, requirement: str, name: str, twin: str, only: str | None = None
 ) -> str:
-    """The same for a TOML file in which the line `number` holds `requirement`."""
+    """Return a TOML file with `twin` in the line `number`, which has `requirement`."""
     lines = text.split("\n")
     line = lines[number - 1]
     for quote in _QUOTES:
         literal = f"{quote}{requirement}{quote}"
         if line.count(literal) == 1:
-            anew = _renamed(requirement, name, twin, only)
+            anew = _rename(requirement, name, twin, only)
             lines[number - 1] = line.replace(literal, f"{quote}{anew}{quote}")
             return "\n".join(lines)
-    raise CannotRewrite(f"`{requirement}` is not there as one string")
+    raise CannotRewrite(f"`{requirement}` is not in the file as one string")
 
 
-def renamed_item(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
-    """The same for an environment of conda, whose `pip:` has an item in the line `number`."""
+def rename_in_environment(
+    text: str, number: int, name: str, twin: str, only: str | None = None
+) -> str:
+    """Return an environment of conda with `twin` in the item of `pip:` in the line `number`."""
     before = read_environment(text, "").pip
     lines = text.splitlines(keepends=True)
     match = _ITEM.fullmatch(lines[number - 1])
     if match is None:
         raise CannotRewrite("it is not an item of its own on one line")
-    anew = _renamed(match["said"], name, twin, only)
+    anew = _rename(match["said"], name, twin, only)
     lines[number - 1] = match["lead"] + anew + match["rest"]
     expected = [replace(item, text=anew) if item.line == number else item for item in before]
     after = "".join(lines)
@@ -207,14 +208,14 @@ def renamed_item(text: str, number: int, name: str, twin: str, only: str | None 
     except SpecError:
         is_same = False
     if not is_same:
-        raise CannotRewrite(f"`{anew}` would not be one item there")
+        raise CannotRewrite(f"`{anew}` would not be one list item")
     return after
 
 
-def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
+def _rename(line: str, name: str, twin: str, only: str | None) -> str:
     match = _PARTS.fullmatch(line)
     if match is None or canonicalize_name(match["name"]) != canonicalize_name(name):
-        raise CannotRewrite(f"it says more than a name, a range and a marker: `{line.strip()}`")
+        raise CannotRewrite(f"it has more than a name, a range and a marker: `{line.strip()}`")
     ranged = match["range"] if only is None else only
     anew = f"{match['lead']}{twin}{match['extras'] or ''}{ranged}{match['rest']}"
     try:
@@ -227,7 +228,7 @@ def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
 
 
 def unified(label: str, before: str, after: str) -> str:
-    """The difference of a file, as `git apply` and `patch -p1` take it; empty for none."""
+    """Return the difference of a file for `git apply` and `patch -p1`; empty if there is none."""
     return "".join(_unified(label, before, after))
 
 
@@ -240,6 +241,6 @@ def _unified(label: str, before: str, after: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as `patch` counts them: only a line feed ends one."""
+    """Split lines as `patch` does: only a line feed ends one."""
     parts = text.split("\n")
     return [*(f"{part}\n" for part in parts[:-1]), *([parts[-1]] if parts[-1] else [])]

@@ -1,7 +1,7 @@
-"""Lines of a requirements file: where a line ends, its options, and its requirement.
+"""Lines of a requirements file: their ends, options, and requirements.
 
-Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Where pip and uv take
-more than PEP 508 says, so does this: `name @ URL; marker` without a space before the semicolon
+Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Like pip and uv, this
+accepts more than PEP 508: `name @ URL; marker` without a space before the semicolon
 (`parse_req_from_line` of pip, `parse_url` of uv's `pep508_rs`), and `${VARIABLE}`.
 """
 
@@ -26,7 +26,7 @@ INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc
 #: Options behind a requirement, `--hash=sha256:...`.
 TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
 HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
-#: Hashes that no index lists, and that an installer checks in the file (`STRONG_HASHES` of pip).
+#: Hashes that no index lists, and that an installer verifies (`STRONG_HASHES` of pip).
 OTHER_HASH = re.compile(
     r"\s--hash(?:=|\s+)(?:sha384:[0-9A-Fa-f]{96}|sha512:[0-9A-Fa-f]{128})(?!\S)"
 )
@@ -43,7 +43,7 @@ _NAMED = re.compile(
 )
 _EXTRAS = re.compile(r"(.*[^\s\[])\[([^\[\]/]*)\]")
 _SEMICOLON = re.compile(r"\s*;\s*")
-#: Semicolons of one line behind which a marker is looked for.
+#: Semicolons per line that may separate a marker.
 _MOST_SEMICOLONS = 20
 
 
@@ -56,9 +56,9 @@ class RequirementLine:
     #: Normalized name of the distribution.
     name: str
     requirement: Requirement
-    #: The sha256 hashes that the line allows, in hex; empty where it allows all.
+    #: Allowed sha256 hashes, in hex; empty if all are allowed.
     hashes: frozenset[str] = frozenset()
-    #: Whether it has hashes of any kind; without a sha256 they do not say which file is meant.
+    #: True if it has hashes of any kind; without a sha256 they do not identify a file.
     is_hashed: bool = False
 
     def __str__(self) -> str:
@@ -68,12 +68,12 @@ class RequirementLine:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is asked for."""
+    """Place of a requirement."""
 
     label: str
     #: 0 on a command line.
     number: int
-    #: What a relative path starts from.
+    #: Folder that relative paths start from.
     folder: Path
     constraint: bool = False
     #: Columns in front of the line.
@@ -83,20 +83,20 @@ class Place:
         return f"{self.label}:{self.number}" if self.number else self.label
 
     def problem(self, message: str, column: int | None = None, hint: str | None = None) -> Problem:
-        """A problem here."""
+        """Return a problem at this place."""
         return Problem(message, self.label, self.number or None, column, hint)
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedRequirement:
-    """A requirement that says where its file, its folder or its repository is."""
+    """A requirement with the place of its file, its folder or its repository."""
 
-    #: As written; empty where there is only an address.
+    #: As written; empty for an address alone.
     name: str
     #: As written, sorted.
     extras: tuple[str, ...]
     address: str
-    #: As written; perhaps no marker at all. Empty for none.
+    #: As written, not validated. Empty for none.
     marker: str
 
     def __str__(self) -> str:
@@ -109,18 +109,18 @@ class LocatedRequirement:
 
     @property
     def bracket(self) -> str:
-        """The extras as a requirement has them: `[a,b]`, or nothing."""
-        return bracketed(self.extras)
+        """Extras in brackets: `[a,b]`, or nothing."""
+        return format_extras(self.extras)
 
 
-def bracketed(extras: Iterable[str]) -> str:
-    """Extras as a requirement has them: `[a,b]`, sorted; empty for none."""
+def format_extras(extras: Iterable[str]) -> str:
+    """Return extras in brackets: `[a,b]`, sorted; empty for none."""
     names = ",".join(sorted(extras))
     return f"[{names}]" if names else ""
 
 
 def option_in(line: str) -> tuple[str, str]:
-    """The long name of an option and its value; a line that is not an option is its own name."""
+    """Split an option into its long name and its value; any other line is its own name."""
     match = _OPTION.fullmatch(line)
     if match is None:
         return line, ""
@@ -128,9 +128,9 @@ def option_in(line: str) -> tuple[str, str]:
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Lines without comments, continuations joined, each with the number of its first part.
+    """Yield lines without comments, continuations joined, with the number of their first part.
 
-    The last value is True where something else than hashes was joined, which uv does not do.
+    The last value is True if more than hashes were joined, which uv does not do.
     """
     start, parts = 1, list[str]()
     # The empty line ends a continuation at the end of the file.
@@ -152,30 +152,30 @@ def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def too_many(file: str) -> Problem:
-    """The problem of a source that asks for more than anything real does."""
+    """Return the problem of a source with too many requirements."""
     problem = f"with what it includes, it has more than {MOST_LINES} requirements"
     return Problem(problem, file, hint="split it, and read the parts one by one")
 
 
 def expand_variables(text: str) -> str:
-    """The text with `${NAME}` replaced by that variable, where it is set to something.
+    """Return the text with `${NAME}` replaced by that variable, if it is set and not empty.
 
-    Addresses of servers keep theirs until they are asked: the values are often secrets.
+    Addresses of servers keep theirs until they are requested: the values are often secrets.
     """
     return _VARIABLE.sub(lambda match: os.environ.get(match[1]) or match[0], text)
 
 
 def parse_requirement(text: str) -> Requirement:
-    """A requirement as pip and uv read it. Raises `InvalidRequirement`."""
-    located = named_address(text)
+    """Parse a requirement as pip and uv do. Raises `InvalidRequirement`."""
+    located = parse_named_address(text)
     if located is None:
         return parsing.parse_requirement(text)
     quoted = re.sub(r"\s", "%20", located.address)
     return parsing.parse_requirement(str(replace(located, address=quoted)))
 
 
-def named_address(text: str) -> LocatedRequirement | None:
-    """What `name[extras] @ where; marker` says; None for every other requirement."""
+def parse_named_address(text: str) -> LocatedRequirement | None:
+    """Parse `name[extras] @ where; marker`; None for every other requirement."""
     match = _NAMED.fullmatch(text)
     if match is None:
         return None
@@ -183,8 +183,8 @@ def named_address(text: str) -> LocatedRequirement | None:
     return LocatedRequirement(match[1], _names(match[2]), address, marker)
 
 
-def bare_address(text: str) -> LocatedRequirement:
-    """What `where[extras]; marker` says, which has no name."""
+def parse_bare_address(text: str) -> LocatedRequirement:
+    """Parse `where[extras]; marker`, which has no name."""
     address, marker = _split_marker(text)
     match = _EXTRAS.fullmatch(address)
     return (
@@ -199,7 +199,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _split_marker(text: str) -> tuple[str, str]:
-    """An address, and the marker behind it: a semicolon can also be part of the address."""
+    """Split an address and its marker: a semicolon can also be part of the address."""
     spaced = None
     for number, separator in enumerate(_SEMICOLON.finditer(text)):
         address, marker = text[: separator.start()], text[separator.end() :].strip()

@@ -22,7 +22,7 @@ from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, table_lines
 
-# Entries of a lock of all platforms and extras, and the edges between them
+# Entries, of all platforms and extras, and their edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class LockEdge:
     name: str
     extras: frozenset[str] = frozenset()
     marker: str | None = None
-    #: Version and source that the dependency names, where a lock holds several entries of one name.
+    #: Version and source of the dependency, if a lock has several entries of one name.
     version: str = ""
     source: object = None
-    #: Range of versions that the dependency allows, in the syntax of the tool that wrote it.
+    #: Allowed range of versions, in the syntax of the lock's tool.
     allows: str = ""
 
 
@@ -46,41 +46,41 @@ class LockEntry:
 
     name: str
     version: str
-    #: As the lock has it.
+    #: As in the lock.
     table: Mapping[str, object]
-    #: `file:line`; empty where that is not known.
+    #: `file:line`; empty if unknown.
     place: str
-    #: Extra → what it requires; the empty name for what is always required.
+    #: Extra → its requirements; the empty name for those without an extra.
     dependencies: Mapping[str, tuple[LockEdge, ...]]
-    #: Markers, one of which must hold for the entry to apply; it always applies without any.
+    #: Markers, one of which must hold for the entry to apply; without any, it always applies.
     forks: tuple[str, ...] = ()
 
     @property
     def source(self) -> object:
-        """Where its files are, in the words of the tool that wrote the lock."""
+        """Source of its files, in the terms of the lock's tool."""
         return self.table.get("source")
 
 
 class InconsistentLock(ValueError):
-    """A lock does not hold together; the message says where."""
+    """A lock contradicts itself; the message says where."""
 
 
-def in_order(
+def sort_entries(
     entries: Sequence[LockEntry], askers: Mapping[int, set[str]]
 ) -> list[tuple[LockEntry, tuple[str, ...]]]:
-    """Entries by name and version, with what requires them; `askers` has it by their index."""
+    """Return entries by name and version, each with its askers; `askers` has them by index."""
     return sorted(
         ((entries[number], tuple(sorted(names))) for number, names in askers.items()),
         key=lambda reached: (reached[0].name, reached[0].version),
     )
 
 
-# A lock of another tool: read once, for its content and its state
+# The file, read once, for its content and its state
 
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """The content of a lock, and what is asked of it."""
+    """Content of a lock, and the selection from it."""
 
     selection: LockSelection
     text: str
@@ -90,7 +90,7 @@ class LockFile:
 
     @property
     def label(self) -> str:
-        """How the file is called."""
+        """Name of the file in messages."""
         return self.selection.label
 
     def entries(
@@ -99,7 +99,7 @@ class LockFile:
         forks: Callable[[Mapping[str, object]], tuple[str, ...]],
         key: str = "package",
     ) -> list[LockEntry]:
-        """The tables `[[package]]`; the functions read what differs. Raises `SpecError`."""
+        """Return the tables `[[package]]`; the functions read parts that differ by tool."""
         packages = tables(self.document.get(key))
         check_count(len(packages), self.label)
         entries = []
@@ -112,12 +112,12 @@ class LockFile:
         return entries
 
     def lock(self, packages: Iterable[Package], left_out: LeftOut) -> Lock:
-        """The lock as it holds `packages`."""
+        """Return the lock with `packages`."""
         return Lock(self.selection.path, tuple(packages), "", self.digest, left_out)
 
 
 def open_lock(selection: LockSelection, tool: str) -> LockFile:
-    """Read the lock `selection.path`, which the command `tool` makes; raises `SpecError`."""
+    """Read the lock `selection.path` of the command `tool`; raises `SpecError`."""
     hint = f"run `{tool}`" if tool else None
     data = read_bytes(selection.path, selection.label, hint)
     text = decode(data, selection.label)
@@ -133,39 +133,37 @@ def open_lock(selection: LockSelection, tool: str) -> LockFile:
         ) from error
 
 
-# The command in the header of a lock, by which a tool made it.
-#
-# uv, pip-compile and PDM write it, in pinned requirements and in a `pylock.toml`. Without one, a
-# lock is taken to be that of the project beside it.
+# Commands in headers. uv, pip-compile and PDM write them, in pinned requirements and in a
+# `pylock.toml`. A lock without one counts as that of the project beside it.
 
 
 _COMMAND = re.compile(
     r"#\s+(uv pip compile|uv export|pip-compile|python -m piptools compile)\b(.*)"
 )
-#: Options that stand alone; every other option may be followed by its value.
+#: Options without a value; every other option may be followed by one.
 _ALONE = re.compile(
     r"--(no-[a-z-]+|generate-hashes|upgrade|strip-extras|allow-unsafe|all-extras|all-groups"
     r"|all-packages|universal|quiet|verbose|emit-[a-z-]+|annotate|header|pre|rebuild|resolver=\S+"
     r"|locked|frozen|offline|only-dev|dev|.*=.*)|-[qvUn]+"
 )
-#: Lines at the beginning of a file among which the command is.
+#: Lines at the beginning of a file to search for the command.
 _HEADER = 20
-#: Folders above a lock in which the input that it names is looked for.
+#: Folders above a lock to search for its inputs.
 _ABOVE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LockCommand:
-    """What a lock was made from."""
+    """Inputs of a lock."""
 
-    #: As seen from where the tool ran.
+    #: Relative to the folder in which the tool ran.
     files: tuple[str, ...]
-    #: Parts of a project (`ProjectRequirement.part`); empty where the command does not name them.
+    #: Parts of a project (`ProjectRequirement.part`); empty if the command does not name them.
     parts: frozenset[str] = frozenset()
 
 
 def command_of(text: str) -> LockCommand | None:
-    """The command in the header of a file; None where there is none."""
+    """Return the command in the header of a file, or None."""
     for line in text.split("\n", _HEADER)[:_HEADER]:
         match = _COMMAND.match(line)
         if match is None:
@@ -174,15 +172,15 @@ def command_of(text: str) -> LockCommand | None:
             words = shlex.split(match[2])
         except ValueError:
             return None
-        files, options = _sorted_out(words)
+        files, options = _parse_words(words)
         if match[1] == "uv export":
             return LockCommand(("pyproject.toml",), _parts(options))
         return LockCommand(tuple(files) or ("requirements.in",), _parts(options))
     return None
 
 
-def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The files of a command line, and its options with their values."""
+def _parse_words(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Split a command line into files, and options with their values."""
     files: list[str] = []
     options: list[tuple[str, str]] = []
     expects_value = False
@@ -210,7 +208,7 @@ def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
 
 
 class CommandInputs:
-    """The lines of the files that a lock was made from, each file read once."""
+    """Lines of a lock's input files, each file read once."""
 
     def __init__(self, selection: LockSelection, command: LockCommand | None) -> None:
         self._selection = selection
@@ -225,12 +223,12 @@ class CommandInputs:
         return project.name if project is not None else ""
 
     def place(self, file: str, name: str) -> str:
-        """`file:line` of what asks for a distribution; the file alone where no line does."""
+        """Return `file:line` of a distribution's requirement; the file alone without a line."""
         label, places = self._file(file)
         return places.get(name, label)
 
     def places(self, name: str) -> set[str]:
-        """`file:line` of what asks for a distribution, in all inputs."""
+        """Return `file:line` of requirements of a distribution, in all inputs."""
         files = self._command.files if self._command is not None else ("pyproject.toml",)
         candidates = (self._file(file)[1].get(name) for file in files)
         return {place for place in candidates if place is not None}
@@ -241,7 +239,7 @@ class CommandInputs:
         return self._labels_and_places[file]
 
     def _read(self, file: str) -> tuple[str, Mapping[str, str]]:
-        """What a file is called, and name → `file:line`."""
+        """Return the name of a file, and name → `file:line`."""
         location = input_file(self._selection, file)
         if location is None:
             return file, {}
@@ -258,14 +256,14 @@ class CommandInputs:
         project = read_project(path, label)
         parts = self._command.parts if self._command is not None else frozenset[str]()
         all_parts = {"", *project.extras, *(f":{name}" for name in project.groups)}
-        # What is always installed comes first, where an extra asks for the same.
+        # Requirements without an extra come first, if an extra has the same.
         return {**places(project, parts or all_parts), **places(project, {""})}
 
 
 def input_file(selection: LockSelection, file: str) -> tuple[Path, str] | None:
-    """An input that a lock names, and what it is called; None where it is not there.
+    """Return an input of a lock, and its name in messages; None if it is missing.
 
-    Tools write the path as seen from where they ran: beside the lock or in a folder above it.
+    Tools write the path relative to the folder in which they ran: beside the lock or above it.
     """
     folder, prefix = selection.path.parent, selection.label.rpartition("/")[0]
     up = ""

@@ -1,8 +1,8 @@
-"""The files of pinned versions, for locks that name them by hash alone.
+"""Lookup of the files of pinned versions, for locks with hashes and no files.
 
 `poetry.lock` has file names and no addresses; `Pipfile.lock` and pinned requirements have at most
-hashes. uv knows the machine's indexes, mirrors and credentials: it is asked for exactly the pinned
-versions, without their dependencies, so nothing is resolved and nothing is built.
+hashes. uv knows the machine's indexes, mirrors and credentials: it resolves exactly the pinned
+versions, without their dependencies, so nothing is chosen and nothing is built.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from buildmatrix.locks.selection import installed_environment, python_platform
 from buildmatrix.locks.uv import NoSolution, Unreached, Uv, explain_failure, project_text
 from buildmatrix.matrix.model import Target
 
-#: Indexes that mean "the default index", which a machine may mirror.
+#: Indexes that stand for "the default index", which a machine may mirror.
 _DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")
-#: Local versions for which uv's `--torch-backend` knows the index.
+#: Local versions whose index uv's `--torch-backend` knows.
 _TORCH = re.compile(r"\+(cu\d+|rocm[0-9.]+|xpu|cpu)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """A lock whose files are to be found, and what it says about where."""
+    """A lock whose files must be looked up, with its statements about their place."""
 
     lock: Lock
-    #: Name → hashes that the lock allows, where it names no files.
+    #: Name → allowed hashes, if the lock names no files.
     hashes: Mapping[str, frozenset[str]]
-    #: Index options of the file, as uv reads them.
+    #: Index options of the file, in uv's form.
     options: tuple[str, ...] = ()
 
 
 def lacks_files(package: Package) -> bool:
-    """Return whether a lock leaves it to the index which files a package has."""
+    """Return True if the index decides which files a package has."""
     if package.source:
         return False
     if package.source_only:
@@ -61,10 +61,10 @@ def find_files(
     offline: bool,
     jobs: int,
 ) -> Lock:
-    """The lock with the files that its index has. Raises `UndecidedError` when it cannot be asked.
+    """Return the lock with the files from its index. Raises `UndecidedError` without an answer.
 
-    A version that the index does not have is not an error: its `unknown` says so. Nor is it an
-    error if one of several indexes does not answer.
+    A version that the index does not have is not an error: its `unknown` has the reason. Neither is
+    one missing answer of several indexes.
     """
     incomplete = [package for package in pins.lock.packages if lacks_files(package)]
     if not incomplete:
@@ -75,7 +75,9 @@ def find_files(
         pins.lock,
         away=away,
         packages=tuple(
-            _filled(package, entries.get(package.name), pins.hashes.get(package.name, frozenset()))
+            _add_files(
+                package, entries.get(package.name), pins.hashes.get(package.name, frozenset())
+            )
             if package.name in names
             else package
             for package in pins.lock.packages
@@ -85,7 +87,7 @@ def find_files(
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """Asks uv for the files of versions, all together where it can."""
+    """Lookups by uv of versions, in one call where possible."""
 
     uv: Uv
     target: Target
@@ -97,9 +99,9 @@ class _Lookup:
     def all(
         self, packages: Sequence[Package]
     ) -> tuple[Mapping[str, Package | str], tuple[str, ...]]:
-        """Name → its entry, or why none is known; nothing for what the index does not have.
+        """Return name → its entry, or the reason why none is known; and indexes without an answer.
 
-        And the indexes that gave no answer, and may later.
+        Versions that the index does not have are left out. The indexes may answer later.
         """
         torch = None if self.options or "torch" in self.target.index else self.target.torch
         torch = torch or (_torch(packages) if not self.options else None)
@@ -123,7 +125,7 @@ class _Lookup:
     def _group(
         self, group: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package]:
-        """All in one call; one by one where the index lacks one of them."""
+        """Look up all in one call; one by one if the index lacks one of them."""
         found_packages = self._ask(group, torch, index)
         if found_packages is not None:
             return found_packages
@@ -136,7 +138,7 @@ class _Lookup:
     def _ask(
         self, packages: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package] | None:
-        """Name → its entry; None where the index lacks one of them."""
+        """Return name → its entry; None if the index lacks one of them."""
         arguments, texts = self._question(packages, torch, index)
         machine = local_state(os.environ, {}, self.options, [index] if index else [])
         key = sha256(
@@ -165,16 +167,16 @@ class _Lookup:
     def _question(
         self, packages: Sequence[Package], torch: str | None, index: str | None
     ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Uv's arguments, and the files that they name."""
+        """Return uv's arguments, and the files that they name."""
         pins = [f"{package.name}=={package.version}" for package in packages]
         arguments = [
             *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
-            # Of a version for late patches alone, uv would say that the index does not have it.
+            # uv would report a version for late patches alone as missing in the index.
             f"--python-version={installed_environment(self.target)['python_full_version']}",
             f"--python-platform={python_platform(self.target)}",
             *([f"--torch-backend={torch}"] if torch else []),
             *(["--offline"] if self.offline else []),
-            # As pip does it: whichever index has the pinned version.
+            # As in pip: any index with the pinned version.
             *(["--index-strategy=unsafe-best-match"] if self.options else []),
         ]
         settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
@@ -187,19 +189,19 @@ class _Lookup:
 
 
 def _index(package: Package, target: Target) -> str | None:
-    """The index that alone is asked for a package; None for the machine's default ones."""
+    """Return the explicit index of a package; None for the machine's default ones."""
     if package.index is not None and not _DEFAULT.fullmatch(package.index):
         return package.index
     return index_of(package.name, target)
 
 
 def _torch(packages: Sequence[Package]) -> str | None:
-    """Uv's name for the torch builds that a lock pins by their local versions, if it says so."""
+    """Return uv's name for the torch builds that a lock pins by local versions, if it has one."""
     pins = (_TORCH.search(package.version) for package in packages if package.name in TORCH_FAMILY)
     return next((pin[1] for pin in pins if pin), None)
 
 
-def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str]) -> Package:
+def _add_files(package: Package, entry: Package | str | None, hashes: frozenset[str]) -> Package:
     pin = f"{package.name} {package.version}"
     if entry is None:
         return replace(package, wheels=(), unknown=package.unknown or f"the index has no {pin}")
@@ -212,8 +214,8 @@ def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str
         by_hash: dict[str, LockedFile] = {file.sha256: file for file in entry.wheels}
         if entry.sdist is not None:
             by_hash[entry.sdist.sha256] = entry.sdist
-        wheels = tuple(_placed(wheel, by_hash) for wheel in package.wheels)
-        sdist = _placed(package.sdist, by_hash) if package.sdist is not None else None
+        wheels = tuple(_add_url(wheel, by_hash) for wheel in package.wheels)
+        sdist = _add_url(package.sdist, by_hash) if package.sdist is not None else None
         if entry.wheels and wheels and not any(wheel.url for wheel in wheels):
             return replace(package, index=index, wheels=(), unknown=mismatch)
         return replace(package, index=index, wheels=wheels, sdist=sdist)
@@ -230,7 +232,7 @@ def _allows(hashes: frozenset[str], file: LockedFile) -> bool:
     return not hashes or file.sha256 in hashes
 
 
-def _placed(file: File, by_hash: Mapping[str, LockedFile]) -> File:
+def _add_url(file: File, by_hash: Mapping[str, LockedFile]) -> File:
     listed = by_hash.get(file.sha256)
     if listed is None:
         return file

@@ -1,4 +1,4 @@
-"""A lock as the rest of buildmatrix sees it (PEP 751, lock version 1.0)."""
+"""The lock of one target, in the terms of PEP 751 (lock version 1.0)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from buildmatrix.facts.inventory.model import Unread
 
-#: Where the public index has its files, each under a digest of its bytes.
+#: Address of the public index's files, each under a digest of its bytes.
 PUBLIC_FILES = "https://files.pythonhosted.org/"
-#: Start of an address of a repository, or of a file that is not on this machine.
+#: Start of the address of a repository, or of a file on another machine.
 _REMOTE = re.compile(r"(?:git|hg|svn|bzr)\+|(?!file:)[A-Za-z][A-Za-z0-9.-]*:")
 
 
@@ -20,16 +20,16 @@ class LockedFile:
     """One file of a locked package."""
 
     filename: str
-    #: Also a path or a `file:` URL; empty where the lock has none and no index was asked.
+    #: Also a path or a `file:` URL; empty if the lock has none and no index was asked.
     url: str
     #: `sha256` in hex; empty where a lock of another tool has none.
     sha256: str
-    #: Bytes, where the index says so.
+    #: Bytes, if the index states them.
     size: int | None = None
 
     @property
     def is_public(self) -> bool:
-        """Whether it is the public index's file of its name: that never changes one."""
+        """True for the public index's file of its name, which never changes."""
         return self.url.startswith(PUBLIC_FILES)
 
 
@@ -54,37 +54,37 @@ class Package:
     #: Normalized name (PEP 503).
     name: str
     version: str
-    #: Index that it came from, without credentials; None for direct URLs and local files.
+    #: Index without credentials; None for direct URLs and local files.
     index: str | None
     wheels: tuple[Wheel, ...]
-    #: True where only a source distribution is locked.
+    #: True if only a source distribution is locked.
     source_only: bool
-    #: What requires it: names of distributions, and `file:line` for requirement lines. Sorted.
+    #: Askers: names of distributions, and `file:line` for requirement lines. Sorted.
     via: tuple[str, ...]
     #: `file:line` of its entry, where the format has lines.
     place: str = ""
-    #: What it is built from, where that is not a file of an index: a repository, a folder, a URL.
+    #: Source of its build, unless it is a file of an index: a repository, a folder, a URL.
     source: str = ""
-    #: Why its files are not known, in words: the index has no such version, or did not answer.
+    #: Reason for unknown files, in words: the index has no such version, or did not answer.
     unknown: str = ""
     sdist: Sdist | None = None
-    #: `Requires-Dist` lines, where its source distribution was read and says them.
+    #: `Requires-Dist` lines, if its source distribution was read and has them.
     requires: tuple[str, ...] | None = None
 
     @property
     def is_local(self) -> bool:
-        """True for what is built from a folder of the user's own; no service may hear its name."""
+        """True if it is built from a folder of the user; no service may receive its name."""
         return bool(self.source) and not _REMOTE.match(self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Parts of a source that were not selected and are not defaults of its project."""
+    """Parts of a source that were neither selected nor defaults of its project."""
 
     #: Normalized names, sorted.
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    #: All that can be selected together: what was selected, and what does not conflict with it.
+    #: All compatible selections: the current one, and parts that do not conflict with it.
     more_extras: tuple[str, ...] = ()
     more_groups: tuple[str, ...] = ()
 
@@ -95,30 +95,29 @@ class Lock:
 
     path: Path
     packages: tuple[Package, ...]
-    #: Digest of everything that the resolution depended on.
+    #: Digest of all inputs of the resolution.
     inputs: str
     #: sha256 of the file's bytes.
     digest: str
     left_out: LeftOut = LeftOut()
-    #: Whether an installer adds what the packages require and the file lacks: pip does so for
-    #: requirements without hashes, however they came about.
+    #: True if an installer adds requirements that the file lacks, as pip does without hashes.
     is_completed: bool = False
-    #: What conda installs in addition, as packages and as unread files.
+    #: Packages and unread files that conda installs in addition.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
-    #: Normalized names that the lock's project provides or decides on itself, whatever wheels
-    #: require: its own, overrides, exclusions.
+    #: Normalized names that the lock's project provides or decides itself, whatever wheels require:
+    #: its own, overrides, exclusions.
     decided: frozenset[str] = frozenset()
-    #: Indexes that gave no answer about some of the files, and may later: hosts and ports.
+    #: Indexes that did not answer for some of the files, and may later: hosts and ports.
     away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """Why a lock does not fit its inputs."""
+    """Reason why a lock does not fit its inputs."""
 
     reason: str
-    #: False where only the tool that made the lock can decide.
+    #: False if only the lock's tool can decide.
     is_proven: bool = True
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""A requirements file that a tool has pinned: the lock of pip-compile, `uv pip compile`, exports.
+"""Requirements files pinned by a tool: pip-compile, `uv pip compile`, exports.
 
-Its comments say what requires each package (`# via`), where the tool wrote them.
+Comments say what requires each package (`# via`), if the tool wrote them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _VIA = re.compile(r"^\s*# via\b", re.MULTILINE)
 
 
 def is_pinned(path: Path, label: str) -> bool:
-    """Whether a requirements file is the output of a tool that locks, not written by a person.
+    """Return True if a requirements file is the output of a locking tool.
 
-    All of its lines name one version, and it carries a mark of such a tool: a header, `# via`, a
-    hash on every line, or (`poetry export`, `pdm export`) a Python marker on every line. Raises
+    All of its lines name one version, and it has a mark of such a tool: a header, `# via`, a hash
+    on every line, or (`poetry export`, `pdm export`) a Python marker on every line. Raises
     `SpecError`.
     """
     if is_environment(label):
@@ -51,7 +51,7 @@ def is_pinned(path: Path, label: str) -> bool:
 
 
 def pin_of(line: RequirementLine) -> str | None:
-    """The one version that a line allows; None where it allows more."""
+    """Return the single version that a line allows; None if it allows more."""
     clauses = list(line.requirement.specifier)
     if len(clauses) == 1 and clauses[0].operator in ("==", "==="):
         version = clauses[0].version
@@ -60,7 +60,7 @@ def pin_of(line: RequirementLine) -> str | None:
 
 
 def read(selection: LockSelection) -> tuple[Pins, LockCommand | None]:
-    """The pins that a target gets, and the command that made them; raises `SpecError`."""
+    """Return the pins of a target, and the command that made them; raises `SpecError`."""
     requirements = read_requirements(selection.path, selection.label)
     nodes: dict[str, ResolvedNode] = {}
     for label, data in requirements.files.items():
@@ -137,7 +137,7 @@ def _package(
 def _askers(
     line: RequirementLine, node: ResolvedNode | None, inputs: CommandInputs
 ) -> Iterator[str]:
-    """What the comments say, with the lines of the files that they name."""
+    """Yield askers from the comments, with lines of the files that they name."""
     for asker in node.via if node else ():
         file = _file(asker)
         if asker.startswith("-c "):
@@ -154,7 +154,7 @@ def _askers(
 
 
 def _file(asker: str) -> str | None:
-    """The file in `-r file` and in `project (pyproject.toml)`."""
+    """Return the file in `-r file` and in `project (pyproject.toml)`."""
     if asker.startswith("-r "):
         return asker.removeprefix("-r ").strip()
     match = re.fullmatch(r"\S+ \((.+)\)", asker)

@@ -1,7 +1,7 @@
 """`Pipfile.lock`, as one target would install it.
 
 Format: https://pipenv.pypa.io/ and `plette/lockfiles.py`. The lock has hashes without file names,
-and no edges: only what the `Pipfile` beside it names has a line to refer to.
+and no edges: only requirements in the `Pipfile` beside it have a line to refer to.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, sha256_digits
 
 _HINT = "run `pipenv lock`"
-#: Section of the lock → section of the `Pipfile`; further categories are called the same in both.
+#: Section of the lock → section of the `Pipfile`; further categories have equal names.
 _SECTIONS = {"default": "packages", "develop": "dev-packages"}
 _KEY = re.compile(r'(    |        )"([^"\\]+)": ')
-#: Groups by which the section `develop` is asked for.
+#: Groups that select the section `develop`.
 _DEV = ("dev", "develop", "dev-packages")
 
 
 def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
-    """The packages of `default` and of the groups that are asked for, and name → allowed hashes.
+    """Return packages of `default` and of the selected groups, and name → allowed hashes.
 
     Raises `SpecError`.
     """
@@ -58,7 +58,7 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
             line = lines.get((section, name))
             package = _package(selection, name, mapping(item), line, sources, places)
             before = packages.get(package.name) if package is not None else None
-            # pip installs one section after the other: the last version stays.
+            # pip installs the sections one after the other: the last version remains.
             if package is not None and (before is None or before.version != package.version):
                 packages[package.name] = package
                 hashes[package.name] = _hashes(selection, name, mapping(item), line)
@@ -70,7 +70,7 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
 def _hashes(
     selection: LockSelection, name: str, item: Mapping[str, object], line: int | None
 ) -> frozenset[str]:
-    """The sha256 hashes of an entry, in hex; none where it allows every file.
+    """Return the sha256 hashes of an entry, in hex; empty if it allows every file.
 
     Raises `SpecError` for unknown kinds of hashes: these must not allow every file either.
     """
@@ -129,7 +129,7 @@ def _origin(item: Mapping[str, object]) -> str:
 
 
 def _requested_places(selection: LockSelection, section: str) -> Mapping[str, str]:
-    """Name → `Pipfile:line` of what the `Pipfile` asks for; empty where there is none."""
+    """Return name → `Pipfile:line` of its requirements; empty without a `Pipfile`."""
     path, label = selection.beside("Pipfile")
     try:
         text = decode(read_bytes(path, label, None), label)
@@ -142,7 +142,7 @@ def _requested_places(selection: LockSelection, section: str) -> Mapping[str, st
 
 
 def _lines(text: str) -> Mapping[tuple[str, str], int]:
-    """(section, name) → line, in what pipenv writes: one key on a line, indented by four."""
+    """Return (section, name) → line, in pipenv's layout: one key per line, indented by four."""
     lines: dict[tuple[str, str], int] = {}
     section = ""
     for number, line in enumerate(text.split("\n"), 1):

@@ -1,16 +1,16 @@
-"""What uv is given beyond the user's files, and how that is refined until it holds.
+"""uv's inputs beyond the user's files, and their refinement until they hold.
 
-Two settings of a specification cannot be expressed in one call of uv, because uv wants to know up
+Two settings of a specification cannot be expressed in one call of uv, because uv needs to know up
 front what only the resolution shows:
 
-* `index`: uv ties a distribution to an explicit index only where an input names it. So a first
+* `index`: uv ties a distribution to an explicit index only if an input names it. So a first
   resolution searches the family's index before all others, which shows the members that the real
   one will have. They are then written as inputs of a generated project that ties each of them to
-  the index, and the resolution is repeated with the index explicit: nothing else can come from
-  it. A member that only the generated project requires is taken out again.
-* `replace`: uv can leave a distribution out, also when it is asked for transitively, but cannot
-  rename one. So the original is left out and its twin asked for in its place, as soon as somebody
-  wants the original.
+  the index, and the resolution is repeated with the index explicit: nothing else can come from it.
+  Members that only the generated project requires are removed again.
+
+* `replace`: uv can exclude a distribution, even a transitive one, but cannot rename it. So as soon
+  as something requires the original, it is excluded and its twin is required in its place.
 
 `refine` is a pure function from one resolution to the next plan; an unchanged plan is the end.
 """
@@ -25,19 +25,14 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError, UsageError
 from buildmatrix.base.text import without_login
-from buildmatrix.locks.lines import RequirementLine, bracketed
+from buildmatrix.locks.lines import RequirementLine, format_extras
 from buildmatrix.matrix.model import Target
 
-# Askers of each package: uv's annotated requirements output.
+# Annotated requirements: the askers of each package.
 #
-# uv's PEP 751 output has no dependency edges and names no index. Its requirements output has both
-# as comments, when asked with `--annotation-style split --emit-index-annotation`:
-#
-#     torch==2.9.1+cpu
-#         # via
-#         #   -r requirements/base.in
-#         #   sentence-transformers
-#         # from https://wheels.example.com/cpu
+# uv's PEP 751 output has no dependency edges and names no index. With `--annotation-style split
+# --emit-index-annotation`, its requirements output has both as comments: `# via`, `#   -r
+# requirements/base.in`, `#   sentence-transformers`, `# from https://wheels.example.com/cpu`.
 
 
 _PACKAGE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?\s*(?:==\s*([^\s;]+)|@\s*(\S+))")
@@ -48,16 +43,16 @@ class ResolvedNode:
     """One resolved distribution."""
 
     name: str
-    #: None for what is taken from a URL.
+    #: None for a URL.
     version: str | None
-    #: Index that it comes from, as uv shows it.
+    #: Its index, as shown by uv.
     index: str | None
     #: Askers as uv writes them: `name`, `-r file`, `-c file` or `project (pyproject.toml)`.
     via: tuple[str, ...]
 
 
 def read_graph(text: str) -> Mapping[str, ResolvedNode]:
-    """The nodes of annotated output, by normalized name."""
+    """Parse the nodes of annotated output, by normalized name."""
     nodes: dict[str, ResolvedNode] = {}
     name, version, index, via = "", None, None, list[str]()
 
@@ -80,8 +75,8 @@ def read_graph(text: str) -> Mapping[str, ResolvedNode]:
     return nodes
 
 
-#: What lives on the PyTorch indexes beside mirrored copies of common packages: the list that uv's
-#: own `--torch-backend` goes by (`crates/uv-torch/src/backend.rs`, read 2026-11).
+#: Packages of the PyTorch indexes, without mirrored copies of common ones: the list of uv's own
+#: `--torch-backend` (`crates/uv-torch/src/backend.rs`, read 2026-11).
 TORCH_FAMILY = frozenset(
     {
         "fbgemm-gpu",
@@ -109,51 +104,51 @@ TORCH_FAMILY = frozenset(
     }
 )
 
-#: Name of the generated project; uv writes it into its annotations and messages.
+#: Name of the generated project in uv's annotations and messages.
 INDEX_PROJECT = "buildmatrix-index"
 
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A distribution that is asked for in place of another."""
+    """A distribution that is required in place of another."""
 
     name: str
-    #: A requirement line, with what the user's line said about version, extras and markers.
+    #: Requirement line with the version, extras and markers of the user's line.
     requirement: str
-    #: Who asked for the original: `file:line`, or askers as in `ResolvedNode.via`.
+    #: Askers of the original: `file:line`, or as in `ResolvedNode.via`.
     asked_by: tuple[str, ...]
-    #: The version that the original would have had: the twin's best choice, where it exists.
+    #: The original's version: preferred for the twin, if it exists.
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UvPlan:
-    """Everything that uv is given beside the user's files."""
+    """uv's inputs beside the user's files."""
 
     excluded: frozenset[str] = frozenset()
     twins: tuple[Twin, ...] = ()
     #: Distribution → URL of the explicit index that it must come from.
     bound: Mapping[str, str] = field(default_factory=dict)
-    #: What was bound and turned out not to be required.
+    #: Bound distributions that turned out not to be required.
     released: frozenset[str] = frozenset()
 
 
 def index_of(name: str, target: Target) -> str | None:
-    """The explicit index that `target` prescribes for a distribution, if any."""
+    """Return the explicit index that `target` prescribes for a distribution, if any."""
     for family, url in target.index.items():
         if name in TORCH_FAMILY if family == "torch" else name == canonicalize_name(family):
             return url
     return None
 
 
-def comes_from_its_index(node: ResolvedNode, target: Target) -> bool:
-    """Whether a node that has an explicit index was really taken from it."""
+def is_from_its_index(node: ResolvedNode, target: Target) -> bool:
+    """Return True if a node comes from its explicit index."""
     prescribed = index_of(node.name, target) or ""
     return without_login(node.index or "").rstrip("/") == without_login(prescribed).rstrip("/")
 
 
 def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
-    """The plan that the lines alone give. Raises `UsageError` for what cannot be replaced."""
+    """Return the plan from the lines alone. Raises `UsageError` for impossible replacements."""
     replaced = _replacements(target)
     twins = tuple(
         _twin_of_line(line, replaced[line.name]) for line in lines if line.name in replaced
@@ -165,7 +160,7 @@ def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
 
 
 def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> UvPlan:
-    """The next plan, given what `plan` resolved to; `plan` itself when nothing is left to do."""
+    """Return the next plan after the resolution of `plan`; `plan` itself if it is final."""
     replaced = _replacements(target)
     originals = [node for name, node in graph.items() if name in replaced]
     twins = tuple(
@@ -184,13 +179,13 @@ def _is_orphan(node: ResolvedNode | None) -> bool:
 
 
 def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:
-    """Family members in `graph` that are to be bound next.
+    """Return family members in `graph` to bind next.
 
-    One that came from elsewhere, asked for by another such one, waits: its requester may ask for
+    One that came from elsewhere, required by another such one, waits: its requester may require
     something else once it is bound to the index itself.
     """
     unbound = {name for name in graph if name not in plan.bound and index_of(name, target)}
-    astray = {name for name in unbound if not comes_from_its_index(graph[name], target)}
+    astray = {name for name in unbound if not is_from_its_index(graph[name], target)}
     return {
         name
         for name in unbound
@@ -210,8 +205,8 @@ def _replacements(target: Target) -> dict[str, str]:
     for name, twin in replaced.items():
         if twin in replaced:
             raise UsageError(
-                f"{target.id}: `replace` turns {name} into {twin}, which it replaces too; "
-                f"say what {name} is to become in the end."
+                f"{target.id}: `replace` turns {name} into {twin}, but replaces {twin} as well; "
+                f"write the final replacement of {name}."
             )
     return replaced
 
@@ -222,13 +217,13 @@ def _twin_of_line(line: RequirementLine, twin: str) -> Twin:
         raise SpecError(
             [
                 Problem(
-                    f"`{line.name}` is given by its URL, so `replace` cannot turn it into `{twin}`",
+                    f"`{line.name}` has a URL, so `replace` cannot turn it into `{twin}`",
                     line.file,
                     line.line,
-                    hint=f"name `{twin}` here, or ask for `{line.name}` by version",
+                    hint=f"write `{twin}` here, or require `{line.name}` by version",
                 )
             ]
         )
-    extras = bracketed(requirement.extras)
+    extras = format_extras(requirement.extras)
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     return Twin(twin, f"{twin}{extras}{requirement.specifier}{marker}", (str(line),))

@@ -15,16 +15,16 @@ from buildmatrix.base.toml import mapping, string
 from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
 
-# Poetry's version constraints: PEP 440 with `^1.2`, `~1.2`, `1.*`, `*` and `||`.
+# Constraints: PEP 440 with `^1.2`, `~1.2`, `1.*`, `*` and `
 #
-# Source: https://python-poetry.org/docs/dependency-specification/, "Version constraints".
+# `. Source: https://python-poetry.org/docs/dependency-specification/, "Version constraints".
 
 
 @lru_cache(maxsize=1 << 15)
 def allows_version(constraint: str, version: str) -> bool:
-    """Whether `version` is within `constraint`; True where either cannot be understood.
+    """Return True if `version` is within `constraint`, or if either is invalid.
 
-    A wrong yes takes the entry that the lock holds.
+    A wrong True takes the entry of the lock.
     """
     try:
         parsed = parse_version(version)
@@ -37,7 +37,7 @@ def allows_version(constraint: str, version: str) -> bool:
 
 
 def python_marker(constraint: str) -> str:
-    """A constraint on Python as an environment marker; empty where it cannot be understood."""
+    """Return a constraint on Python as an environment marker; empty if it is invalid."""
     try:
         parts = [_specifier(part) for part in re.split(r"\s*\|\|?\s*", constraint)]
     except (InvalidVersion, InvalidSpecifier):
@@ -75,12 +75,12 @@ def _next_release(release: tuple[int, ...], position: int) -> str:
     return ".".join(map(str, (*release[:position], release[position] + 1)))
 
 
-# Resolution of a project, as Poetry does it
+# Resolution
 
 
-#: Edges that are looked at for one lock; the largest real ones have some 5000.
+#: Maximum edges per lock; the largest real ones have some 5000.
 _MOST = 500_000
-#: Key of a dependency that says where it is → types of the source of its entry.
+#: Key of a dependency with its place → types of the source of its entry.
 SOURCE_KINDS = {"git": ("git",), "url": ("url",), "path": ("directory", "file"), "file": ("file",)}
 
 
@@ -97,7 +97,7 @@ class Root:
 
 @dataclass(slots=True)
 class _Frame:
-    """One decision, and what is left to try."""
+    """One decision, and its untried candidates."""
 
     #: Length of the undo list, and positions in the lists of names, before the decision.
     mark: int
@@ -113,8 +113,8 @@ class _Frame:
 class Resolution:
     """Resolves a project with the entries of a lock as the only index.
 
-    As Poetry does: one entry of a name, usable on the target's Python and allowed by all that
-    require it; what is decided stays, and the highest version comes first.
+    As in Poetry: one entry of a name, usable on the target's Python and allowed by all askers;
+    decisions stay, and the highest version comes first.
     """
 
     def __init__(self, selection: LockSelection, entries: Sequence[LockEntry], own: str) -> None:
@@ -123,7 +123,7 @@ class Resolution:
         self._locked = {entry.name for entry in entries}
         python = selection.environment["python_full_version"]
         self._usable: dict[str, list[LockEntry]] = {}
-        # Of equal versions, Poetry takes that of the source which the lock names first.
+        # Of equal versions, Poetry takes that of the source which comes first in the lock.
         sources = list(dict.fromkeys(map(_source_name, entries)))
         ordered = sorted(entries, key=lambda entry: sources.index(_source_name(entry)))
         for entry in sorted(ordered, key=_version_rank, reverse=True):
@@ -132,15 +132,15 @@ class Resolution:
         self._edges: dict[str, list[tuple[str, LockEdge]]] = {}
         self._extras: dict[str, frozenset[str]] = {}
         self._chosen: dict[str, LockEntry] = {}
-        #: Names to decide, those that are always required first.
+        #: Undecided names, required ones first.
         self._waiting: tuple[list[str], list[str]] = [], []
         self._undo: list[Callable[[], object]] = []
         self._steps = 0
 
     def solve(self, roots: Iterable[Root], late: Sequence[str] = ()) -> dict[str, LockEntry]:
-        """The chosen entries, by name; names of `late` are decided when nothing else is left.
+        """Return the chosen entries by name; names of `late` are decided last.
 
-        Raises `InconsistentLock` where no entries fit together.
+        Raises `InconsistentLock` if no entries fit together.
         """
         late = [name for name in late if name in self._usable]
         starts = [
@@ -156,7 +156,7 @@ class Resolution:
             frame = _Frame(len(self._undo), [*at], name, self._candidates(name))
             while not self._decide(frame):
                 why = why or self._conflict(frame)
-                # Only a change of what leads here can help: the latest such decision is tried anew.
+                # Only a change of its causes can help: the latest such decision is revised.
                 blame = self._causes({frame.name, *frame.blame})
                 while frames and frames[-1].name not in blame:
                     frames.pop()
@@ -170,9 +170,9 @@ class Resolution:
         return self._chosen
 
     def is_met(self, edge: LockEdge) -> bool:
-        """Return True if the solution has what an edge asks for, whether or not its marker holds.
+        """Return True if the solution satisfies an edge, whether or not its marker holds.
 
-        As in Poetry, extras count as a whole: `a[x]` is not met where `a[x,y]` is asked for.
+        As in Poetry, extras count as a whole: `a[x]` is not satisfied by `a[x,y]`.
         """
         entry = self._chosen.get(edge.name)
         if entry is None or not allows_version(edge.allows, entry.version):
@@ -198,7 +198,7 @@ class Resolution:
         ]
 
     def _decide(self, frame: _Frame) -> bool:
-        """Choose the first candidate that what is chosen allows; False where none is left."""
+        """Choose the first compatible candidate; return False if none is left."""
         name = frame.name
         while frame.candidates:
             entry = self._chosen[name] = frame.candidates.pop(0)
@@ -212,7 +212,7 @@ class Resolution:
         return False
 
     def _causes(self, names: set[str]) -> set[str]:
-        """The names with all that lead to them."""
+        """Return the names with all of their causes."""
         queue, causes = sorted(names), {*names}
         for name in queue:  # grows while it is walked
             edges = self._edges.get(name, ())
@@ -229,7 +229,7 @@ class Resolution:
         return [(entry.name, edge) for edge in edges]
 
     def _impose(self, edges: list[tuple[str, LockEdge]]) -> tuple[str, LockEdge] | None:
-        """Add requirements, and return the first that does not allow what is chosen."""
+        """Add requirements, and return the first that contradicts a decision."""
         for asker, edge in edges:  # grows while it is walked
             name = edge.name
             if name not in self._locked and self._own in ("", name):
@@ -280,7 +280,7 @@ def find_askers(
     roots: Iterable[Root],
     chosen: Mapping[str, LockEntry],
 ) -> dict[str, tuple[str, ...]]:
-    """The names of `chosen` that roots lead to, with what requires them: `file:line`, and names."""
+    """Return names of `chosen` reachable from roots, with askers: `file:line`, and names."""
     askers: dict[str, set[str]] = {}
     extras: dict[str, frozenset[str]] = {}
     queue = [

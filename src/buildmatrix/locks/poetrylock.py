@@ -1,10 +1,10 @@
 """`poetry.lock` (lock versions 1.0 to 2.x), as one target would install it.
 
-Format: `poetry/packages/locker.py`. The lock names files and hashes, and no addresses; what the
-project requires is only in the `pyproject.toml` beside it. Since 2.1 each entry says for which
-groups and markers it is. An older lock does not: `poetry install` resolves the project again with
-the entries of the lock as its only index (`poetry/installation/installer.py`), and so does this.
-Where the project is missing, everything that an older lock holds for the asked groups counts.
+Format: `poetry/packages/locker.py`. The lock names files and hashes, and no addresses; the
+project's requirements are only in the `pyproject.toml` beside it. Since 2.1 each entry has its
+groups and markers. An older lock does not: `poetry install` resolves the project again with the
+entries of the lock as its only index (`poetry/installation/installer.py`), and so does this.
+Without a project, all entries of an older lock for the selected groups count.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import sha256_digits
 
 _HINT = "run `poetry lock`"
-#: Group of what a project needs to run.
+#: Group of the runtime requirements.
 _MAIN = "main"
 #: Name at the start of a requirement that a lock lists for an extra: `trio (>=0.32.0)`.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
 def read(file: LockFile) -> Lock:
-    """The packages that a target gets; raises `SpecError`."""
+    """Return the packages of a target; raises `SpecError`."""
     selection, document, target = file.selection, file.document, file.selection.target
     metadata = mapping(document.get("metadata"))
     version = string(metadata.get("lock-version")) or "1.0"
@@ -70,9 +70,9 @@ def read(file: LockFile) -> Lock:
     try:
         roots = list(_roots(selection, project)) if project is not None else []
         if version in ("1", "2") or version.startswith(("1.", "2.0")):
-            chosen = _resolved(selection, document, entries, project, roots)
+            chosen = _resolve(selection, document, entries, project, roots)
         else:
-            chosen = _marked(selection, entries)
+            chosen = _select_marked(selection, entries)
         askers = find_askers(selection, [*roots, *(Root("", LockEdge(n)) for n in chosen)], chosen)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
@@ -97,7 +97,7 @@ def _own_name(project: Project) -> str:
 
 
 def _optional_groups(project: Project) -> set[str]:
-    """The groups that `poetry install` leaves out: `optional = true`, in its own table of them."""
+    """Return groups that `poetry install` skips: `optional = true`, in a table of their own."""
     poetry = tool_table(project.document, "poetry")
     return {
         canonicalize_name(name)
@@ -106,13 +106,13 @@ def _optional_groups(project: Project) -> set[str]:
     }
 
 
-def _selected(selection: LockSelection) -> set[str]:
+def _selected_groups(selection: LockSelection) -> set[str]:
     return {*selection.groups, *([_MAIN] if selection.has_main else [])}
 
 
-def _marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str, LockEntry]:
-    """The entries whose groups and markers are those of the selection, by name."""
-    groups = _selected(selection)
+def _select_marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str, LockEntry]:
+    """Return entries with groups and markers of the selection, by name."""
+    groups = _selected_groups(selection)
     chosen: dict[str, LockEntry] = {}
     for entry in entries:
         markers = entry.table.get("markers")
@@ -132,18 +132,18 @@ def _marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str,
     return chosen
 
 
-def _resolved(
+def _resolve(
     selection: LockSelection,
     document: Mapping[str, object],
     entries: Sequence[LockEntry],
     project: Project | None,
     roots: Sequence[Root],
 ) -> dict[str, LockEntry]:
-    """The entries that Poetry picks when it resolves the project again, by name."""
-    listed = _of_extras(document, selection)
+    """Resolve the project again as Poetry does; return the chosen entries by name."""
+    listed = _find_extras(document, selection)
     late: list[str] = []
     if project is None:
-        groups = _selected(selection)
+        groups = _selected_groups(selection)
         for entry in entries:
             category = string(entry.table.get("category"))
             is_optional = entry.table.get("optional") is True and entry.name not in listed
@@ -154,8 +154,8 @@ def _resolved(
     solution = resolution.solve(roots, late if project is None else ())
     if project is None:
         return solution
-    # Poetry takes what an extra leads to as required also if a requirement for another platform or
-    # Python names it.
+    # Poetry takes requirements reachable through an extra as required even if one for another
+    # platform or Python names them.
     required_roots = [
         replace(root, edge=replace(root.edge, marker=None))
         for root in roots
@@ -165,8 +165,8 @@ def _resolved(
     queue, reachable = sorted(listed), {*listed}
     by_name = {entry.name: entry for entry in entries}
     for name in queue:  # grows while it is walked
-        # Poetry takes whatever an extra can lead to, also by way of what is not for this target.
-        # Of several entries, it looks at the last.
+        # Poetry takes everything reachable through an extra, also through entries for other
+        # targets. Of several entries, it looks at the last.
         if name in by_name:
             names = map(canonicalize_name, mapping(by_name[name].table.get("dependencies")))
             new = {*names} - reachable
@@ -176,8 +176,8 @@ def _resolved(
     return {name: entry for name, entry in solution.items() if name in wanted}
 
 
-def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:
-    """The distributions that a table lists for the extras which are asked for."""
+def _find_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:
+    """Return the distributions that a table lists for the selected extras."""
     return {
         canonicalize_name(name)
         for extra, names in mapping(table.get("extras")).items()
@@ -187,7 +187,7 @@ def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str
 
 
 def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
-    """What the project asks for, in `[project]` and in `[tool.poetry]`."""
+    """Yield the project's requirements, in `[project]` and in `[tool.poetry]`."""
     for requirement in expand(
         project, {"", *selection.extras, *(f":{group}" for group in selection.groups)}
     ):
@@ -197,12 +197,12 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
         yield Root(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
     for group, dependencies in _poetry_groups(project).items():
-        if group not in _selected(selection):
+        if group not in _selected_groups(selection):
             continue
         table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
         for name, value in dependencies.items():
             key = canonicalize_name(name)
-            # Beside `[project]`, the table only says where its distributions come from.
+            # Beside `[project]`, the table only names the sources of distributions.
             if key == "python" or (group == _MAIN and key in named):
                 continue
             place = f"{project.label}:{line_of_key(project.text, name, table)}"
@@ -241,7 +241,7 @@ def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ..
 
 
 def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
-    """The edges of one key of a table of dependencies, each with whether it is optional."""
+    """Yield the edges of one key of a table of dependencies, and True for optional ones."""
     for item in value if isinstance(value, list) else [value]:
         table = mapping(item)
         marker = string(table.get("markers")) or None

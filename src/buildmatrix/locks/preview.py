@@ -1,9 +1,9 @@
-"""What the resolver would choose for a target, with nothing written and nothing built.
+"""Preview of a target's resolution, with nothing written and nothing built.
 
-As `locks.resolve`, with three differences. uv runs in a folder of its own, with those settings of
-the project that decide what is resolved. Source code is never run, not even for its metadata: what
-cannot be known without building it is left out of the resolution and named as such. And what
-decides a resolution is one value, so that targets with equal ones share it.
+As in `locks.resolve`, with three differences. uv runs in a folder of its own, with only those
+settings of the project that affect the resolution. Source code is never run, not even for its
+metadata: distributions that need a build are left out of the resolution and named. And all inputs
+of a resolution are one value, so that targets with equal ones share it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from buildmatrix.base.text import without_login
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.base.toml import mapping, string, tables
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.locks.lines import RequirementLine, bracketed, expand_variables
+from buildmatrix.locks.lines import RequirementLine, expand_variables, format_extras
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.plan import INDEX_PROJECT, ResolvedNode, Twin, UvPlan, first_plan, index_of
 from buildmatrix.locks.pylock import entries_of
@@ -41,17 +41,17 @@ from buildmatrix.locks.selection import marker_environment, python_platform
 from buildmatrix.locks.uv import REQUEST_PROJECT, NeedsBuilding, NoSolution, Uv, project_text
 from buildmatrix.matrix.model import Target
 
-#: Format of the kept resolutions.
+#: Format of cached resolutions.
 _SCHEMA = 2
-#: The generated file with what is asked for.
+#: The generated file with the requirements.
 REQUEST_FILE = "asked.in"
-#: Distributions of one resolution that exist as source code only, at most.
+#: Maximum distributions of one resolution that exist as source code only.
 _MOST_SOURCES = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything that decides a resolution; two equal ones resolve to the same."""
+    """All inputs of a resolution; equal requests resolve to the same."""
 
     python: str
     platform: str
@@ -70,36 +70,36 @@ class Request:
     prerelease: bool
 
     def key(self, uv: Uv) -> str:
-        """Name of this request among the kept ones, on this machine."""
+        """Return the cache key of this request on this machine."""
         settings = mapping(mapping(toml.loads(self.settings)["tool"])["uv"])
         addresses = [url for _, url in self.index]
         for line in (*self.lines, *self.constraints):
             addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
         machine = local_state(os.environ, settings, self.options, addresses)
         content = [_SCHEMA, uv.version, machine, dataclasses.astuple(self)]
-        # uv replaces the variables in addresses: other values are another request.
+        # uv replaces variables in addresses: other values are another request.
         text = expand_variables(json.dumps(content, sort_keys=True))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewedResolution:
-    """What uv answered."""
+    """uv's answer."""
 
     #: PEP 751.
     body: str
     nodes: Mapping[str, ResolvedNode]
     twins: tuple[Twin, ...] = ()
-    #: Distributions that an installer would build. What they require is not known.
+    #: Distributions that an installer would build. Their requirements are unknown.
     sources: tuple[str, ...] = ()
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
 _RESOLUTION = msgspec.json.Decoder(prepare_type(PreviewedResolution))
 
 
 def request_of(target: Target, requirements: RequirementSet) -> Request:
-    """The request that `target` makes of a resolver. Raises what `first_plan` does."""
+    """Return the request of `target`. Raises errors of `first_plan`."""
     environment = marker_environment(target)
     lines = [line for line in requirements.lines if applies(line, environment)]
     first_plan(target, lines)
@@ -134,9 +134,9 @@ def resolve(
     *,
     offline: bool,
 ) -> PreviewedResolution:
-    """Resolve what `target` wants, or find it among the recent resolutions.
+    """Resolve the requirements of `target`, or find the result among recent resolutions.
 
-    Raises `UndecidedError` where uv cannot, with uv's reason said in terms of the target.
+    Raises `UndecidedError` if uv cannot, with uv's reason in terms of the target.
     """
     request = request_of(target, requirements)
     key = request.key(uv)
@@ -192,9 +192,9 @@ def _resolve(
         if len(unbuilt) >= _MOST_SOURCES:
             raise UndecidedError(
                 f"{target.id}: more than {_MOST_SOURCES} distributions would be built from source, "
-                f"{min(newer)} among them; what they require is not known."
+                f"{min(newer)} among them; their requirements are unknown."
             )
-        # One at a time, for if uv finds no solution then it is known whose fault that is.
+        # One at a time: if uv finds no solution, the cause is then known.
         doubted = min(newer)
         unbuilt[doubted] = newer[doubted]
     progress.step(target.id, "lock: collecting hashes")
@@ -231,7 +231,7 @@ class _Session:
             *(["--offline"] if offline else []),
             *(["--prerelease=allow"] if request.prerelease else []),
         ]
-        # uv resolves for what is handed over here; the rest of the target plays no part.
+        # uv resolves only these requirements; the rest of the target does not matter.
         self.target = dataclasses.replace(
             target,
             requirements=(str(folder / REQUEST_FILE),),
@@ -245,7 +245,7 @@ class _Session:
     def settle(
         self, unbuilt: Collection[str], progress: Progress
     ) -> tuple[Compiler, UvPlan, Mapping[str, ResolvedNode]]:
-        """Resolve with wheels alone, but for `unbuilt`: those count as requiring nothing."""
+        """Resolve with wheels alone, except for `unbuilt`: those count as requiring nothing."""
         bound = [line for line in self._lines if line.name in self._requirement_set.bound]
         free = [str(line.requirement) for line in self._lines if line not in bound]
         _write(self._folder / REQUEST_FILE, [*self._request.options, *free])
@@ -272,10 +272,10 @@ class _Session:
     def newer_sources(
         self, graph: Mapping[str, ResolvedNode], settled: Collection[str]
     ) -> dict[str, str]:
-        """Distributions whose newest release has no wheel, and the older version that was chosen.
+        """Return distributions whose newest release has no wheel, with the chosen older version.
 
-        An installer builds the newest; that a resolution without building takes an older one would
-        hide it. Without dependencies uv needs no metadata, so nothing is built to find this out.
+        An installer builds the newest, and a resolution without builds would hide that. Without
+        dependencies uv needs no metadata, so nothing is built for this.
         """
         names = [
             name
@@ -335,7 +335,7 @@ def _texts(lines: Sequence[RequirementLine]) -> tuple[str, ...]:
 
 def _bare(requirement: Requirement) -> str:
     version = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
-    return f"{requirement.name}{bracketed(requirement.extras)}{version}"
+    return f"{requirement.name}{format_extras(requirement.extras)}{version}"
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
@@ -345,13 +345,13 @@ def _write(path: Path, lines: Sequence[str]) -> None:
         raise UndecidedError(f"{path} cannot be written: {reason(error)}.") from error
 
 
-# The packages of such a resolution
+# Packages
 
 
 def packages_of(
     resolution: PreviewedResolution, target: Target, requirements: RequirementSet
 ) -> tuple[Package, ...]:
-    """The packages of a resolution, with the lines that asked for them; sorted by name."""
+    """Return the packages of a resolution, with their requirement lines; sorted by name."""
     environment = marker_environment(target)
     lines = [line for line in requirements.lines if applies(line, environment)]
     hashes: dict[str, set[str]] = {}
@@ -369,7 +369,7 @@ def packages_of(
         )
         if package.name in {*built, *resolution.sources} or ":all:" in built:
             package = dataclasses.replace(package, wheels=(), source_only=True)
-        packages[package.name] = _allowed(package, hashes.get(package.name))
+        packages[package.name] = _filter_wheels(package, hashes.get(package.name))
     dropped = set(map(canonicalize_name, target.drop))
     for unbuilt in requirements.unbuilt:
         if unbuilt.name not in dropped and applies(unbuilt, environment):
@@ -379,8 +379,8 @@ def packages_of(
     return tuple(packages[name] for name in sorted(packages))
 
 
-def _allowed(package: Package, hashes: set[str] | None) -> Package:
-    """A package with those of its wheels that the user's lines allow."""
+def _filter_wheels(package: Package, hashes: set[str] | None) -> Package:
+    """Return a package with the wheels that the user's lines allow."""
     if not hashes or not package.wheels:
         return package
     wheels = tuple(wheel for wheel in package.wheels if wheel.sha256 in hashes)
@@ -397,7 +397,7 @@ def _askers(
     target: Target,
     lines: Sequence[RequirementLine],
 ) -> Iterator[str]:
-    """Askers as `Package.via` has them: names, and `file:line`."""
+    """Yield askers in the form of `Package.via`: names, and `file:line`."""
 
     def expand(askers: Sequence[str], names: Collection[str]) -> Iterator[str]:
         for asker in askers:

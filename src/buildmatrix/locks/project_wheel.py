@@ -1,7 +1,7 @@
-"""Wheels of projects that are installed themselves, made by their own build backends.
+"""Wheels of projects that are installed themselves, built by their own build backends.
 
-They are made on this machine, once for all targets. Both engines install them without a network,
-and the lock does not change with the sources.
+Built on this machine, once for all targets. Both engines install them without a network, and the
+lock does not change with the sources.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from buildmatrix.matrix.model import PROJECT_WHEELS, Target
 
 _SECONDS = 600.0
 _MEMORY = 4 << 30
-#: Time stamps of files in the wheel: the same sources make the same wheel.
+#: Time stamps of files in the wheel: equal sources give an equal wheel.
 _EPOCH = "1704067200"
-#: Lines of a failed build that are shown.
+#: Lines of a failed build to show.
 _LINES = 8
 
 
 def project_packages(root: Path, target: Target) -> tuple[Package, ...]:
-    """The wheels that were built, as packages of a lock. Raises `BuildError` if there are none."""
+    """Return the built wheels as packages of a lock. Raises `BuildError` if there are none."""
     wheels = sorted((root / target.wheel_folder).glob("*.whl"))
     if not wheels:
-        raise BuildError(f"{target.id}: {target.wheel_folder} holds no wheel of {target.pyproject}")
+        raise BuildError(f"{target.id}: {target.wheel_folder} has no wheel of {target.pyproject}")
     return tuple(_package(path, target) for path in wheels)
 
 
@@ -47,7 +47,7 @@ def _package(path: Path, target: Target) -> Package:
         name, version, _, _ = parse_wheel_name(path.name)
         data = path.read_bytes()
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise BuildError(f"{target.id}: {path.name} is not a name of a wheel") from error
+        raise BuildError(f"{target.id}: {path.name} is not the name of a wheel") from error
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
     digest = hashlib.sha256(data).hexdigest()
@@ -60,11 +60,11 @@ class ProjectWheels:
 
     def __init__(self, root: Path, *, offline: bool) -> None:
         self._root, self._offline = root, offline
-        #: Folder of a project → name and bytes of its wheel, or why there is none.
+        #: Folder of a project → name and bytes of its wheel, or the reason why there is none.
         self._built: dict[str, tuple[str, bytes] | str] = {}
 
     def provide(self, target: Target) -> BuildmatrixError | None:
-        """Put the wheels for `target` into its folder; why that failed, if it did."""
+        """Put the wheels for `target` into its folder; return the error, if any."""
         try:
             wheels = dict(
                 self._wheel(folder, target) for folder in own_projects(self._root, target)
@@ -96,7 +96,7 @@ class ProjectWheels:
 
 
 def _build(source: Path, python: str, root: Path, offline: bool) -> tuple[str, bytes] | str:
-    """Name and bytes of the wheel of a project, or why there is none."""
+    """Build a project; return name and bytes of its wheel, or the reason of a failure."""
     uv = find_uv()
     with scratch("project") as made:
         arguments = ["build", "--wheel", f"--out-dir={made}"]
@@ -114,7 +114,7 @@ def _build(source: Path, python: str, root: Path, offline: bool) -> tuple[str, b
         try:
             answer = child.run(command, source, environment, seconds=_SECONDS, memory=_MEMORY)
         except subprocess.TimeoutExpired:
-            return f"its build took {_SECONDS:.0f} s"
+            return f"its build did not end within {_SECONDS:.0f} s"
         wheels = sorted(made.glob("*.whl"))
         if answer.returncode != 0 or len(wheels) != 1:
             lines = [line for line in answer.stderr.splitlines() if line and line[:5] != "hint:"]

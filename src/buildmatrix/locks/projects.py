@@ -1,4 +1,4 @@
-"""What a `pyproject.toml` requires, part by part, each requirement with its line.
+"""Requirements of a `pyproject.toml` by part, each with its line.
 
 Formats: `[project]` (https://packaging.python.org/en/latest/specifications/pyproject-toml/) and
 `[dependency-groups]` (PEP 735).
@@ -26,7 +26,7 @@ from buildmatrix.locks.text import decode, load_toml, read_bytes
 #: Far above any real project file.
 _LARGEST = 1024 * 1024
 _MOST = 5000
-#: Parts of a project that one expansion goes through, each once per set of conditions.
+#: Parts per expansion, each once per set of conditions.
 _MOST_PARTS = 1000
 #: `[table]`, not `[[table]]`.
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]*?)\s*\]")
@@ -37,7 +37,7 @@ _TOO_MANY = "its extras ask for one another in too many ways"
 class ProjectRequirement:
     """One requirement of a project file."""
 
-    #: The extra, `:` and the dependency group, or nothing for what is always installed.
+    #: The extra, `:` and the dependency group, or empty for unconditional requirements.
     part: str
     #: As written.
     text: str
@@ -52,7 +52,7 @@ class ProjectRequirement:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A `pyproject.toml`, as far as it asks for distributions."""
+    """The requirements of a `pyproject.toml`."""
 
     label: str
     data: bytes
@@ -61,14 +61,14 @@ class Project:
     requirements: tuple[ProjectRequirement, ...] = ()
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    #: Normalized; empty where the file does not say it.
+    #: Normalized; empty if the file has none.
     name: str = ""
-    #: Requirements, lists and groups that are not valid.
+    #: Invalid requirements, lists and groups.
     problems: tuple[Problem, ...] = ()
 
     @property
     def by_part(self) -> Mapping[str, Sequence[ProjectRequirement]]:
-        """What each part asks for."""
+        """Requirements of each part."""
         by_part: dict[str, list[ProjectRequirement]] = {}
         for requirement in self.requirements:
             by_part.setdefault(requirement.part, []).append(requirement)
@@ -80,7 +80,7 @@ class Project:
 
 
 def read_project(path: Path, label: str) -> Project:
-    """Read the file; raises `SpecError` where it is missing or no TOML, and only then."""
+    """Read the file; raises `SpecError` only if it is missing or not TOML."""
     data = read_bytes(path, label, "check the path", _LARGEST)
     text = decode(data, label)
     document = load_toml(text, label, None)
@@ -103,31 +103,31 @@ def read_project(path: Path, label: str) -> Project:
 
 
 def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement, ...]:
-    """What some parts ask for, with the project's own extras expanded, as pip and uv do.
+    """Return the requirements of parts, with the project's own extras expanded, as pip and uv do.
 
-    `all = ["acme[docs]"]` in the project `acme` asks for what its extra `docs` does. What is asked
-    for under a marker is so in what it brings, too. An extra that the project does not have brings
-    nothing. Raises `SpecError` where the extras ask for one another in too many ways.
+    `all = ["acme[docs]"]` in the project `acme` requires everything in its extra `docs`. A marker
+    also applies to the requirements that the extra brings. A missing extra brings nothing. Raises
+    `SpecError` if the extras include one another in too many ways.
     """
     expanded: dict[tuple[str, str, int], ProjectRequirement] = {}
     by_part = project.by_part
     for part, conditions in _reach(project, parts):
         for requirement in by_part.get(part, ()):
             if requirement.name != project.name:
-                item = _under(requirement, conditions)
+                item = _narrow(requirement, conditions)
                 expanded.setdefault((item.part, item.text, item.line), item)
         if len(expanded) > _MOST:
             raise SpecError([Problem(_TOO_MANY, project.label)])
     return tuple(expanded.values())
 
 
-def reached(project: Project, parts: Collection[str]) -> set[str]:
-    """The parts that `parts` ask for, themselves included. Raises as `expand` does."""
+def reachable_parts(project: Project, parts: Collection[str]) -> set[str]:
+    """Return the parts that `parts` include, with themselves. Raises as `expand` does."""
     return {part for part, _ in _reach(project, parts)}
 
 
 def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, frozenset[str]]]:
-    """Each part that is reached, with the markers under which it is."""
+    """Return each part that is reached, with the markers of the way to it."""
     queue: list[tuple[str, frozenset[str]]] = [(part, frozenset()) for part in sorted(parts)]
     reached = {part: [conditions] for part, conditions in queue}
     by_part = project.by_part
@@ -147,25 +147,25 @@ def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, froz
     return queue
 
 
-def _under(requirement: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
+def _narrow(requirement: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
     if not conditions:
         return requirement
-    narrowed = under(requirement.parsed, sorted(conditions))
+    narrowed = narrow(requirement.parsed, sorted(conditions))
     return replace(requirement, text=str(narrowed), parsed=narrowed)
 
 
-def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
-    """A requirement that holds only where further markers do, too."""
+def narrow(requirement: Requirement, markers: Collection[str]) -> Requirement:
+    """Return a requirement that only holds under further markers."""
     own = requirement.marker
     texts = [*markers, *([str(own)] if own is not None else [])]
-    # Both were read before, so that one more pair of brackets is safe.
+    # Both were parsed before, so that one more pair of brackets is safe.
     narrowed = Requirement(str(requirement))
     narrowed.marker = Marker(" and ".join(f"({text})" for text in texts))
     return narrowed
 
 
 def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]:
-    """Name → `file:line` of what `parts` ask for; empty where no project is there.
+    """Return name → `file:line` of the requirements of `parts`; empty without a project.
 
     The first of several lines counts, those of the parts themselves before those of other extras.
     """
@@ -177,7 +177,7 @@ def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]
 
 
 def find_project(path: Path, label: str) -> Project | None:
-    """The project in a file; None where it cannot be read."""
+    """Return the project in a file; None if it cannot be read."""
     try:
         return read_project(path, label)
     except SpecError:
@@ -185,7 +185,7 @@ def find_project(path: Path, label: str) -> Project | None:
 
 
 def line_of_key(text: str, key: str, table: str = "") -> int:
-    """The line that sets `key`, behind the header `[table]` where it has one; 1 for none."""
+    """Return the line that sets `key`, below the header `[table]` if there is one; 1 for none."""
     headers, keys = _key_lines(text)
     start = headers.get(table, 0)
     numbers = keys.get(key, [])
@@ -195,7 +195,7 @@ def line_of_key(text: str, key: str, table: str = "") -> int:
 
 @lru_cache(maxsize=4)
 def _key_lines(text: str) -> tuple[Mapping[str, int], Mapping[str, Sequence[int]]]:
-    """The first line of each header, and the lines that set each key."""
+    """Return the first line of each header, and the lines that set each key."""
     headers: dict[str, int] = {}
     keys: dict[str, list[int]] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -231,7 +231,7 @@ def _requirements(
 
 def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     groups = dict(mapping(document.get("dependency-groups")))
-    # What uv had before PEP 735 was accepted.
+    # uv's key before PEP 735 was accepted.
     old = tool_table(document, "uv").get("dev-dependencies")
     if isinstance(old, list):
         name = next((group for group in groups if canonicalize_name(group) == "dev"), "dev")
@@ -243,10 +243,10 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
 def _group_requirements(
     groups: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[ProjectRequirement]:
-    """What each group lists, and what those list that it includes (PEP 735), each once.
+    """Yield the requirements of each group and of the groups it includes (PEP 735), each once.
 
-    `packaging.dependency_groups` does not serve: it has no lines, and a group that includes another
-    twice doubles what that one lists, so twenty small groups make a million requirements.
+    `packaging.dependency_groups` is not used: it has no lines, and a group that includes another
+    twice doubles its requirements, so twenty small groups make a million.
     """
     if len(groups) > _MOST_PARTS:
         raise SpecError([Problem(f"it has more than {_MOST_PARTS} groups", label)])
@@ -312,7 +312,7 @@ def _list(
 
 
 def _line_of(requirement: str, lines: Sequence[str], start: int) -> int | None:
-    """The first line from `start` on that holds `requirement` as a TOML string."""
+    """Return the first line from `start` on with `requirement` as a TOML string."""
     escaped = requirement.replace("\\", "\\\\").replace('"', '\\"')
     forms = (f'"{escaped}"', f"'{requirement}'", f'"{requirement}"')
     for number in range(start, len(lines) + 1):

@@ -1,4 +1,8 @@
-"""PEP 751 locks, ours or other tools', validated and read as one target would install them."""
+"""PEP 751 locks, ours or other tools', validated and read as one target would install them.
+
+Format: https://packaging.python.org/en/latest/specifications/pylock-toml/. Optional fields (`size`,
+`index`, our own `[tool.buildmatrix]`) may be missing; present ones must be valid.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +34,19 @@ from buildmatrix.locks.text import (
     table_lines,
 )
 
-# A PEP 751 lock, ours or another tool's, validated and turned into a `Lock`.
-#
-# Format: https://packaging.python.org/en/latest/specifications/pylock-toml/. What a lock needs not
-# have (`size`, `index`, our own `[tool.buildmatrix]`) may be missing; what is there must be right.
+# Validation
 
 
 _HINT = "restore it, or run `buildmatrix lock`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: What an entry can be installed from (PEP 751); one of these.
+#: Sources of an entry (PEP 751); one of these.
 _FILES = ("wheels", "sdist", "archive", "vcs", "directory")
 _MISSING_ENTRY: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """What `[tool.buildmatrix]` of a lock says; empty where the lock is another tool's."""
+    """Content of `[tool.buildmatrix]`; empty if another tool wrote the lock."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -57,7 +58,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def read_lock_and_record(path: Path) -> tuple[Lock, LockRecord]:
-    """The lock together with buildmatrix's own record in it."""
+    """Return the lock with buildmatrix's own record in it."""
     data = read_bytes(path, str(path), "run `buildmatrix lock`")
     return entries_of(data, path, str(path), lambda _: True)
 
@@ -65,10 +66,10 @@ def read_lock_and_record(path: Path) -> tuple[Lock, LockRecord]:
 def entries_of(
     data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
 ) -> tuple[Lock, LockRecord]:
-    """The entries of a lock that `keep` says yes to, and buildmatrix's own record in it.
+    """Return the entries of a lock that `keep` accepts, and buildmatrix's own record in it.
 
-    `label` is what the file is called; `path` is only noted in the lock. All entries are validated.
-    Raises `SpecError` with all problems.
+    `label` is the name of the file in messages; `path` is only recorded in the lock. All entries
+    are validated. Raises `SpecError` with all problems.
     """
     text = decode(data, label)
     lock, record = entries_in(text, load_toml(text, label, _HINT), path, label, keep)
@@ -91,7 +92,7 @@ def entries_in(
 
 
 class _PylockReader:
-    """Walks one document and collects what is wrong with it."""
+    """Reads one document and collects its problems."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -151,7 +152,7 @@ class _PylockReader:
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
         if path_in(address_of(archive)).endswith(".whl"):
-            files.append(Wheel(*_archived(archive)))
+            files.append(Wheel(*_archive_file(archive)))
         return Package(
             name=name,
             version=self.version(item.get("version"), place),
@@ -161,7 +162,7 @@ class _PylockReader:
             via=tuple(sorted(strings(origin.get("via")))),
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
-            unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
+            unknown="" if any(map(item.get, _FILES)) else "its lock has no file of it",
             sdist=_sdist(item),
         )
 
@@ -202,10 +203,10 @@ def _sdist(item: Mapping[str, object]) -> Sdist | None:
     table = mapping(item.get("sdist")) or mapping(item.get("archive"))
     if not table or path_in(address_of(table)).endswith(".whl"):
         return None
-    return Sdist(*_archived(table))
+    return Sdist(*_archive_file(table))
 
 
-def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
+def _archive_file(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
     """Return the name, URL, hash and size of a file; older tools gave an archive no hash."""
     address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
@@ -218,7 +219,7 @@ def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]
 
 
 def _source(item: Mapping[str, object]) -> str:
-    """What an entry without wheels is built from, where that is not a file of an index."""
+    """Return the source of an entry without wheels, unless it is a file of an index."""
     repository = mapping(item.get("vcs"))
     if repository:
         kind, commit = string(repository.get("type")), string(repository.get("commit-id"))
@@ -226,15 +227,13 @@ def _source(item: Mapping[str, object]) -> str:
     return address_of(mapping(item.get("directory")) or mapping(item.get("archive")))
 
 
-# A PEP 751 lock of any tool, as one target would install it.
-#
-# Format: https://packaging.python.org/en/latest/specifications/pylock-toml/, "Installation".
+# One target's part (the specification's section "Installation")
 
 
 def read(file: LockFile) -> Lock:
-    """The packages of a `pylock.toml` that are for the target.
+    """Return the packages of a `pylock.toml` for the target.
 
-    Raises `SpecError` for a lock that is broken, or that is not for the target at all.
+    Raises `SpecError` for a lock that is broken, or for other targets only.
     """
     selection, document = file.selection, file.document
     extras, groups = (
@@ -242,7 +241,7 @@ def read(file: LockFile) -> Lock:
         for key in ("extras", "dependency-groups")
     )
     default = set(map(canonicalize_name, strings(document.get("default-groups"))))
-    # A default group need not be one that can be asked for (PEP 751, `default-groups`).
+    # A default group need not be selectable (PEP 751, `default-groups`).
     selection.check(extras, groups | default)
     with_defaults = selection.with_defaults(default)
     _check_environment(document, with_defaults)
@@ -285,7 +284,7 @@ def read(file: LockFile) -> Lock:
 
 
 def _check_names(packages: Sequence[Package], label: str) -> None:
-    """Raise `SpecError` where one selection holds two entries of a name, as PEP 751 demands."""
+    """Raise `SpecError` if one selection has two entries of a name, as PEP 751 demands."""
     seen: dict[str, Package] = {}
     problems = []
     for package in packages:
@@ -309,7 +308,7 @@ def _check_environment(document: Mapping[str, object], selection: LockSelection)
         fits = not environments or any(selection.fits(marker) for marker in environments)
     except BrokenMarker as error:
         raise SpecError(
-            [Problem(f"`environments` holds what is not a valid marker: {error}", selection.label)]
+            [Problem(f"`environments` has an invalid marker: {error}", selection.label)]
         ) from error
     if not fits:
         problem = f"none of its `environments` is {target.platform} with Python {target.python}"

@@ -1,7 +1,7 @@
-"""The text of a lock: uv's PEP 751 output, and a `[tool.buildmatrix]` table behind it.
+"""The text of a lock: uv's PEP 751 output, with a `[tool.buildmatrix]` table appended.
 
-The table holds what PEP 751 has no place for or uv does not write: the inputs of the resolution,
-and for each package its index and what requires it. Other installers ignore it.
+The table has the data that PEP 751 has no place for or uv does not write: the inputs of the
+resolution, and for each package its index and its askers. Other installers ignore it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import python_platform
 from buildmatrix.matrix.model import LOCK_HEADER, Target
 
-# Inputs of a resolution, and their digest.
-#
-# The values are kept in the lock one by one, so that a stale lock can say which of them changed.
-# The machine is not an input: neither its interpreter, nor its uv, nor its mirrors.
+# Inputs. The values are stored one by one, so that a stale lock can name the changed one. The
+# machine is not an input: neither its interpreter, nor its uv, nor its mirrors.
 
 
 #: Prefix of the keys of files.
@@ -32,7 +30,7 @@ FILE_PREFIX = "file "
 
 
 def input_values(root: Path, target: Target, requirements: RequirementSet) -> dict[str, str]:
-    """Name → value of every input: files as `file <path>` with their sha256, and target values."""
+    """Return name → value of every input: files as `file <path>` with sha256, and target values."""
     values = {FILE_PREFIX + file: _sha256(data) for file, data in requirements.files.items()}
     values |= _uv_settings(root)
     values |= {
@@ -51,12 +49,12 @@ def input_values(root: Path, target: Target, requirements: RequirementSet) -> di
 
 
 def inputs_digest(values: Mapping[str, str]) -> str:
-    """The digest of `input_values`, `sha256:<hex>`."""
+    """Return the digest of `input_values`, `sha256:<hex>`."""
     return _sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
 
 
 def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """The first input that changed, in words; None where all are equal."""
+    """Return the first input that changed, in words; None if all are equal."""
     for key in sorted({*then, *now}, key=lambda key: (not key.startswith(FILE_PREFIX), key)):
         if then.get(key) == now.get(key):
             continue
@@ -73,7 +71,7 @@ def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
 
 
 def _uv_settings(root: Path) -> dict[str, str]:
-    """Uv's own settings beside the specification: they can hold constraints and indexes."""
+    """Return uv's settings beside the specification: they can have constraints and indexes."""
     settings = root / "uv.toml"
     if settings.is_file():
         return {f"{FILE_PREFIX}uv.toml": _sha256(settings.read_bytes())}
@@ -98,17 +96,17 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where one package comes from."""
+    """Origin of one package."""
 
     index: str | None
     via: tuple[str, ...]
 
 
 def document(body: str, uv: str, inputs: Mapping[str, str], origins: Mapping[str, Origin]) -> str:
-    """The whole file, from uv's output `body` and what is known beside it.
+    """Return the whole file, from uv's output `body` and further data.
 
-    It does not name its target: targets that ask the same have equal locks, which Docker's cache
-    takes for one input of the step that installs them.
+    It does not name its target: targets with equal requirements have equal locks, which Docker's
+    cache takes for one input of the step that installs them.
     """
     lines = [
         "[tool.buildmatrix]",
@@ -135,9 +133,9 @@ def _origin(origin: Origin) -> Mapping[str, object]:
 
 
 def taken_document(label: str, packages: Sequence[Package], decided: Collection[str]) -> str:
-    """The lock of a target that was taken from the lock `label`, which its project has.
+    """Return the lock of a target that was taken from the project's lock `label`.
 
-    It has no lines of files: what is installed changes with the files of the packages alone.
+    It has no lines of files: the installation changes with the files of the packages alone.
     """
     lines = [
         f"# Taken by `buildmatrix lock` from {label}. Do not edit: change that lock instead.",

@@ -1,4 +1,4 @@
-"""Resolutions of the last minutes, and the state of this machine that they depend on."""
+"""Cached resolutions of the last minutes, and the state of this machine that they depend on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pathlib import Path
 from buildmatrix.images.store.cache import DAY, Cache
 from buildmatrix.net.http.machine_indexes import local_path, pip_settings_for_uv, places, uv_files
 
-# State of this machine that decides an answer of uv beside the question: settings and files.
-#
-# What is remembered without them answers for another state of the machine: a wheel that was added
-# to a folder of `--find-links` would not be seen.
+# State of this machine: settings and files that affect uv's answers. Without it, a cached answer
+# would miss a wheel that was added to a folder of `--find-links`.
 
 
-#: Files of one folder that are looked at; a folder with more is looked at anew in every run.
+#: Maximum files to check of a folder; larger folders are read again in every run.
 MOST_STAMPS = 50_000
-#: An index has a folder for each project, and its files in there or beside it.
+#: An index has a folder for each project, with its files or beside them.
 _DEEPEST = 2
 #: Differs from run to run.
 _RUN = secrets.token_hex(16)
@@ -32,13 +30,13 @@ def local_state(
     options: Sequence[str],
     addresses: Iterable[str],
 ) -> object:
-    """A value, fit for JSON, that changes when one of those does.
+    """Return a value for JSON that changes when the state does.
 
     Args:
         environment: of this process.
-        project: the settings of uv that count in the project.
+        project: the settings of uv in the project.
         options: index options of the requirements files.
-        addresses: of files that requirements name, and of indexes that a target has.
+        addresses: of files in requirements, and of a target's indexes.
     """
     forwarded = pip_settings_for_uv(environment, project, options)
     locations = places({**environment, **forwarded.variables}, project, options)
@@ -59,7 +57,7 @@ def _text(path: Path) -> str | None:
 
 
 def _state(place: str, deep: int) -> object:
-    """Stamps of a file, or of the files in a folder; None for what is elsewhere or not there."""
+    """Return stamps of a file, or of the files in a folder; None if remote or missing."""
     path = local_path(place)
     if path is None:
         return None
@@ -92,16 +90,15 @@ def _stamp(path: str, status: os.stat_result) -> tuple[str, int, int, int, int]:
     return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-# Resolutions of the last minutes, so that an audit that is run again does not ask the index again.
+# Cache, so that a repeated audit does not ask the index again.
 #
-# An entry is addressed by everything that decided it. It is young for as long as PyPI lets its
-# pages be kept (`Cache-Control: max-age=600`), as uv's own cache keeps them; offline, any age will
-# do.
+# The key of an entry has all of its inputs. It is used for as long as PyPI allows for its pages
+# (`Cache-Control: max-age=600`), as in uv's own cache; offline, for any age.
 
 
 #: Seconds.
 YOUNG = 600.0
-#: Seconds after which an entry is not used, even offline.
+#: Maximum age in seconds, even offline.
 _OLD = 30 * DAY
 #: Bytes of all entries together; the largest real ones have some 2 MB.
 _LIMIT = 256 << 20
@@ -110,17 +107,17 @@ _SIGNED = re.compile(rb"://[^\s\"'\\]*\?")
 
 
 class Recent:
-    """The resolutions that a cache keeps; keys say everything that decided one."""
+    """Cached resolutions; keys include all inputs."""
 
     def __init__(self, cache: Cache | None = None, *, offline: bool = False) -> None:
         self._store = (cache or Cache(None)).store("resolved", "2", limit=_LIMIT, age=_OLD)
         self._within = _OLD if offline else YOUNG
 
     def get(self, key: str) -> bytes | None:
-        """What was kept under `key`, where it is young enough."""
+        """Return the entry of `key`, if it is young enough."""
         return self._store.get(key, self._within)
 
     def put(self, key: str, body: bytes) -> None:
-        """Keep `body`. What signs an address is not kept for others."""
+        """Store `body`, without signatures of addresses."""
         if not _SIGNED.search(body):
             self._store.put(key, body)

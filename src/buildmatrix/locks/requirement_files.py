@@ -1,4 +1,9 @@
-"""The one reader of requirements files, of what they include, and of environments of conda."""
+"""Reader of requirements files, of the files they include, and of conda environments.
+
+An audit and a lock for an image read the same lines and judge them differently. An image is built
+from its lock alone, so a path on this machine is a mistake there (`RequirementSet.for_image`). For
+an audit it names a distribution that is unknown until it is built.
+"""
 
 from __future__ import annotations
 
@@ -31,25 +36,25 @@ from buildmatrix.locks.requirement_lines import (
     add_editable,
     add_requirement,
     expand_local,
-    on_this_machine,
+    local_path_problem,
 )
 from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode, read_bytes
 
-# Environments of conda (`environment.yml`, `conda env export`): requirements for pip and conda.
+# Conda environments (`environment.yml`, `conda env export`).
 #
 # Format: https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html.
-# `dependencies` holds match specifications (`numpy>=1.26`, `conda-forge::pytorch=2.1.0=cuda120*`)
-# and `pip:`, whose items conda writes into a requirements file beside the environment. Those are
-# read as such; of a conda package only its name is known here, for a channel is not a package
-# index.
+# `dependencies` has match specifications (`numpy>=1.26`, `conda-forge::pytorch=2.1.0=cuda120*`) and
+# `pip:`, whose items conda writes into a requirements file beside the environment. Those are read
+# as such; of a conda package only the name is known, as a channel is not a package index.
 
 
-#: Conda packages that a sentence names, and characters of each.
+#: Conda packages per message, and characters of each.
 _NAMED = 12
 _LONGEST = 80
-#: Characters of an environment. Exports have 30,000; the worst of these cost PyYAML two seconds.
+#: Maximum characters of an environment. Exports have 30,000; the worst of this size cost PyYAML two
+#: seconds.
 LARGEST_ENVIRONMENT = 128 * 1024
-#: `channel::name`, and what follows: a version, a build, or `[...]`.
+#: `channel::name`, and the rest: a version, a build, or `[...]`.
 _NAME = re.compile(r"(?:[^\s\[\]=]*::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*([^\[]*)")
 #: A version of Python, perhaps with its build: `=3.12`, `==3.12.4`, `=3.12.4=h2b_0_cpython`.
 _PYTHON = re.compile(r"(==?)?\s*(3(?:\.[0-9]+)*)(\.?\*)?(?:[=\s]\S+)?")
@@ -63,26 +68,26 @@ class Item:
     #: Its line, from 1, and the columns in front of it.
     line: int
     indent: int
-    #: Whether it goes on in a next line with something else than hashes.
+    #: True if more than hashes continue on the next line.
     joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CondaEnvironment:
-    """What an environment asks for."""
+    """Requirements of an environment."""
 
     conda: tuple[Item, ...]
     pip: tuple[Item, ...]
 
     def packages(self, label: str) -> tuple[Package, ...]:
-        """The conda packages, by what is known of them: the name, and a version that is pinned."""
+        """Return the conda packages with their known data: the name, and a pinned version."""
         return tuple(
             Package(canonicalize_name(name), _pin(version), None, (), False, (f"{label}:{line}",))
             for name, version, line in self._specifications()
         )
 
     def unread(self, label: str) -> tuple[Unread, ...]:
-        """What conda installs, as one unread entry; none where it installs nothing."""
+        """Return the packages that conda installs as one unread entry; empty if there are none."""
         if not self.conda:
             return ()
         shown = [without_login(item.text)[:_LONGEST] for item in self.conda]
@@ -94,14 +99,14 @@ class CondaEnvironment:
         return (Unread(f"{label}:{self.conda[0].line}", reason),)
 
     def pip_lines(self) -> Iterator[Item]:
-        """The lines of the requirements file that conda hands to pip."""
+        """Yield the lines of the requirements file that conda hands to pip."""
         for item in self.pip:
             for _, line, _ in logical_lines(item.text):
                 yield replace(item, text=line)
 
     @property
     def python(self) -> str:
-        """The range of Pythons (PEP 440) that is asked for; empty where any is."""
+        """Range of Python versions (PEP 440); empty for any."""
         for name, version, _ in self._specifications():
             if name == "python":
                 return _pythons(version)
@@ -114,14 +119,14 @@ class CondaEnvironment:
 
 
 def is_environment(name: str) -> bool:
-    """Whether a file is an environment of conda by its name."""
+    """Return True if a file is a conda environment by its name."""
     return name.endswith((".yml", ".yaml"))
 
 
 def read_environment(text: str, label: str) -> CondaEnvironment:
-    """Read an environment, called `label`; raises `SpecError` for what conda could not use.
+    """Read an environment, called `label`; raises `SpecError` if conda could not use it.
 
-    What it mentions is counted, and not what is written: an alias costs as much as what it is for.
+    Size is counted with aliases expanded: an alias costs as much as its target.
     """
     if len(text) > LARGEST_ENVIRONMENT:
         raise SpecError(
@@ -148,7 +153,7 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
 def _root(text: str, label: str) -> yaml.Node:
     hint = "name an environment of conda, such as `conda env export` writes"
     try:
-        # No value is made of a scalar: its text counts, also if it looks like a date or a number.
+        # Scalars are not converted: their text counts, even if it looks like a date or a number.
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -169,7 +174,7 @@ def _root(text: str, label: str) -> yaml.Node:
 
 
 def _value(node: yaml.Node, name: str) -> yaml.Node | None:
-    """The value of a key; the last one, as conda takes it."""
+    """Return the value of a key; the last one, as in conda."""
     last = None
     for key, value in node.value:
         if key.value == name:
@@ -194,7 +199,7 @@ def _item(node: yaml.Node, label: str) -> Item:
 
 
 def _pin(version: str) -> str:
-    """The version in `=1.2`, `==1.2` and `=1.2=build`; empty for a range."""
+    """Return the version in `=1.2`, `==1.2` and `=1.2=build`; empty for a range."""
     match = re.match(r"={1,2}\s*([0-9][A-Za-z0-9.!+_]*)(?:$|=)", version)
     return match[1] if match else ""
 
@@ -209,23 +214,18 @@ def _pythons(version: str) -> str:
         return ""
 
 
-# The one reader of requirements files and of what they include.
-#
-# An audit and a lock for an image read the same lines and judge them differently. An image is built
-# from its lock alone, so a path on this machine is a mistake there (`RequirementSet.for_image`).
-# For an audit it names a distribution that is unknown until it is built. Format:
-# https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+# Requirements files. Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
 _LARGEST = 16 * 1024 * 1024
-#: Files that one may include, one within the other, and in all.
+#: Included files: maximum depth, and maximum number.
 _DEEPEST = 30
 _MOST_FILES = 1000
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(\S.*)")
-#: Options that decide what is resolved, and that uv understands in a file.
+#: Options that affect the resolution, and that uv understands in a file.
 _INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index")
-#: Options that decide how it is downloaded and installed.
+#: Options that affect download and installation.
 _IGNORED = (
     "--trusted-host",
     "--require-hashes",
@@ -234,12 +234,12 @@ _IGNORED = (
     "--only-binary",
     "--no-deps",
 )
-#: Lines of what `conda list --explicit` and `conda list --export` write.
+#: Output lines of `conda list --explicit` and `conda list --export`.
 _CONDA = re.compile(r"@EXPLICIT|[A-Za-z0-9_][A-Za-z0-9_.-]*=[^=\s;@]+=[^=\s;@]+")
 
 
 def read_requirements(path: Path, label: str) -> RequirementSet:
-    """Read a requirements file and what it includes; raises `SpecError` with all problems."""
+    """Read a requirements file and its includes; raises `SpecError` with all problems."""
     requirements = RequirementSet()
     add_file(requirements, path, label)
     check(requirements)
@@ -247,9 +247,9 @@ def read_requirements(path: Path, label: str) -> RequirementSet:
 
 
 def check(requirements: RequirementSet) -> None:
-    """To be called when all was added. Raises `SpecError` with all problems, if there are any.
+    """Finish a set: raise `SpecError` with all problems, if there are any.
 
-    Only now it is known which projects lie in local folders.
+    Only then are all projects in local folders known.
     """
     expand_local(requirements)
     if requirements.problems:
@@ -257,9 +257,9 @@ def check(requirements: RequirementSet) -> None:
 
 
 def add_file(requirements: RequirementSet, path: Path, label: str) -> None:
-    """One more requirements file, with what it includes.
+    """Add a requirements file and its includes.
 
-    Raises `SpecError` for more than any real one holds.
+    Raises `SpecError` if it exceeds the limits.
     """
     _read_file(path, label, requirements, False, ())
 
@@ -290,7 +290,7 @@ def _read_file(
         ]
         return
     requirements.files[label] = data
-    # uv would not read one for an image, and what conda installs would be missing from it.
+    # uv would not read one for an image, and conda's packages would be missing from it.
     is_conda = not above and not requirements.for_image and is_environment(label)
     for item in (
         _environment_items(text, label, requirements) if is_conda else _requirement_items(text)
@@ -324,7 +324,7 @@ def _read_file(
 
 
 def _requirement_items(text: str) -> Iterator[Item]:
-    """The lines of a requirements file."""
+    """Yield the lines of a requirements file."""
     physical = text.splitlines()
     for number, line, joined in logical_lines(text):
         first = physical[number - 1]
@@ -332,7 +332,7 @@ def _requirement_items(text: str) -> Iterator[Item]:
 
 
 def _environment_items(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
-    """The lines that conda hands to pip; what conda installs itself is noted."""
+    """Yield the lines that conda hands to pip; note its own packages."""
     environment = read_environment(text, label)
     requirements.unread += environment.unread(label)
     requirements.conda += environment.packages(label)
@@ -340,20 +340,20 @@ def _environment_items(text: str, label: str, requirements: RequirementSet) -> I
 
 
 def _unfit(item: Item, place: Place) -> Problem | None:
-    """What no lock for an image can be made of: uv reads the line otherwise, or refuses it."""
+    """Return the problem of a line that an image's lock cannot have: uv reads it otherwise."""
     if item.joined:
-        problem = "this line goes on in the next one, and only its hashes can"
+        problem = "this line continues on the next one, which only its hashes may do"
         return place.problem(problem, hint="write it in one line")
     if _EDITABLE.fullmatch(item.text):
-        return on_this_machine(item.text, place)
+        return local_path_problem(item.text, place)
     if item.text == "--require-hashes":
-        hint = "take it out: the hashes of a line are checked, and every locked file has one"
-        return place.problem("`--require-hashes` cannot be obeyed", hint=hint)
+        hint = "remove it: hashes of lines are checked anyway, and every locked file has one"
+        return place.problem("`--require-hashes` is not supported", hint=hint)
     return None
 
 
 def _included(problem: Problem, label: str, above: tuple[str, ...], number: int) -> Problem:
-    """A problem of a file as a whole, at the line that asks for the file."""
+    """Return a problem of a file as a whole, at the line that includes the file."""
     if not above or problem.line is not None:
         return problem
     return Problem(f"{label}: {problem.message}", above[-1], number, hint=problem.hint)

@@ -1,4 +1,4 @@
-"""Requirements as locking, auditing and fixing use them, and lines of files that add to them."""
+"""Requirements for locking, auditing and fixing, and the lines of files that add to them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from buildmatrix.locks.lines import (
     LocatedRequirement,
     Place,
     RequirementLine,
-    bare_address,
     expand_variables,
-    named_address,
+    parse_bare_address,
+    parse_named_address,
     parse_requirement,
     too_many,
 )
 from buildmatrix.locks.model import LeftOut, Package
-from buildmatrix.locks.projects import Project, expand, read_project, under
+from buildmatrix.locks.projects import Project, expand, narrow, read_project
 from buildmatrix.locks.selection import BrokenMarker, marker_holds
 
 
@@ -43,9 +43,9 @@ from buildmatrix.locks.selection import BrokenMarker, marker_holds
 class Unbuilt:
     """A line that names something to build: a folder, a repository, an archive of sources."""
 
-    #: Normalized name; where the line does not say it, the last part of its address.
+    #: Normalized name; without one, the last part of the address.
     name: str
-    #: What it is built from, without credentials.
+    #: Its source, without credentials.
     source: str
     #: `file:line`.
     place: str
@@ -55,74 +55,72 @@ class Unbuilt:
 
 @dataclass(slots=True)
 class RequirementSet:
-    """Everything that sources ask for."""
+    """Requirements of all sources."""
 
-    #: Label → bytes of every file that was read.
+    #: Label → bytes of every file read.
     files: dict[str, bytes] = field(default_factory=dict)
-    #: What a resolver can be asked for.
+    #: Requirements that a resolver accepts.
     lines: list[RequirementLine] = field(default_factory=list)
     constraints: list[RequirementLine] = field(default_factory=list)
     unbuilt: list[Unbuilt] = field(default_factory=list)
-    #: Index options as uv reads them, in the order of reading.
+    #: Index options in uv's form, in reading order.
     options: list[str] = field(default_factory=list)
-    #: Distributions that are to be built from source; `:all:` for every one.
+    #: Distributions to build from source; `:all:` for every one.
     no_binary: set[str] = field(default_factory=set)
     prerelease: bool = False
     #: Distribution → name of the index that `settings` ties it to.
     bound: dict[str, str] = field(default_factory=dict)
-    #: Settings of uv that decide what is resolved (`locks.uv`).
+    #: Settings of uv that affect the resolution (`locks.uv`).
     settings: Mapping[str, object] = field(default_factory=dict)
-    #: A wheel that is not there is something unknown, and no mistake.
+    #: True if a missing wheel is unknown, and not a mistake.
     tolerant: bool = False
-    #: Whether this is for a lock that an image is built from, and uv reads the same files itself.
+    #: True for a lock that an image is built from; uv then reads the same files itself.
     for_image: bool = False
     problems: list[Problem] = field(default_factory=list)
-    #: Parts of a project that are not asked for.
+    #: Unselected parts of a project.
     left_out: LeftOut = field(default_factory=LeftOut)
-    #: Files that were begun, each with whether as constraints: the two readings differ.
+    #: Files already begun, each with True if as constraints: the two are read differently.
     begun: set[tuple[str, bool]] = field(default_factory=set)
-    #: What conda installs, as packages and as unread files.
+    #: Packages and unread files that conda installs.
     conda: list[Package] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
-    #: Projects in local folders that were asked for, by name, with their folders.
+    #: Required projects in local folders, by name, with their folders.
     local: dict[str, tuple[Project, Path]] = field(default_factory=dict)
 
 
 def applies(line: RequirementLine | Unbuilt, environment: Mapping[str, str]) -> bool:
-    """Whether a line applies to an environment (PEP 508)."""
+    """Return True if a line applies to an environment (PEP 508)."""
     marker = line.marker if isinstance(line, Unbuilt) else line.requirement.marker
     return not marker or marker_holds(str(marker), environment)
 
 
-# Lines of a requirements file: each adds versions of a distribution, a file or a local project.
-#
-# Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+# Lines. Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 
 
 _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
-#: sha256 of the file, as pip and `pip freeze` write it behind an address.
+#: sha256 of a file, as pip and `pip freeze` append it to an address.
 _FRAGMENT_HASH = re.compile(r"[#&]sha256=([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
 _EMPTY_MARKER = re.compile(r"\s*;\s*\Z")
-#: How the address of a file, a folder or a repository begins.
+#: Start of the address of a file, a folder or a repository.
 _PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
 #: Rounds in which extras of local projects request one another.
 _DEEPEST = 30
 
 
 def add_line(requirements: RequirementSet, text: str, file: str, number: int, folder: Path) -> None:
-    """One requirement; `folder` is what a relative path in it starts from."""
+    """Add one requirement; relative paths in it start from `folder`."""
     add_requirement(text, Place(file, number, folder), requirements)
 
 
-def on_this_machine(text: str, place: Place) -> Problem:
-    """The problem of a local path in a lock for an image."""
+def local_path_problem(text: str, place: Place) -> Problem:
+    """Return the problem of a local path in a lock for an image."""
     problem = f"`{text}` is on this machine, and the image is built from the lock alone"
     hint = "publish it as a wheel, or bring source code into the image with `copy`"
     return place.problem(problem, hint=hint)
 
 
 def add_requirement(line: str, place: Place, requirements: RequirementSet) -> None:
-    """The requirement of one line, with its options."""
+    """Add the requirement of one line, with its options."""
     text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
     hashes = frozenset(digest.lower() for digest in SHA256.findall(options))
@@ -138,10 +136,10 @@ def add_requirement(line: str, place: Place, requirements: RequirementSet) -> No
         hint = "write `--hash=sha256:...`, with 64 hex digits"
         requirements.problems.append(place.problem(unchecked, hint=hint))
         return
-    if located := named_address(text):
+    if located := parse_named_address(text):
         _address(located, place, requirements, hashes)
         return
-    located = bare_address(text)
+    located = parse_bare_address(text)
     if ARCHIVE.search(located.address) and not text.startswith("-"):
         # Also `demo-1.0-py3-none-any.whl`, which could be the name of a distribution.
         _address(located, place, requirements, hashes)
@@ -182,13 +180,13 @@ def _add(
 def _address(
     located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
 ) -> None:
-    """A requirement that says where its file is: a wheel can be read there, else it is built."""
+    """Add a requirement with an address: a wheel is read there, anything else is built."""
     name, address = located.name, located.address
     if requirements.for_image:
         _address_for_image(located, place, requirements, hashes)
         return
     expanded = expand_variables(address)
-    if problem := _no_marker(located.marker):
+    if problem := _marker_problem(located.marker):
         requirements.problems.append(place.problem(problem, hint="see PEP 508"))
         return
     filename = posixpath.basename(path_in(expanded))
@@ -224,9 +222,9 @@ def _address(
 def _address_for_image(
     located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
 ) -> None:
-    """The same in a lock: uv takes what has no name here from the metadata behind the address."""
+    """Add it to a lock for an image: uv reads a missing name from the metadata at the address."""
     if _is_local(located.address):
-        requirements.problems.append(on_this_machine(str(located), place))
+        requirements.problems.append(local_path_problem(str(located), place))
     elif located.name:
         _add_at(located, place, requirements, hashes)
     elif hashes:
@@ -248,19 +246,19 @@ def _add_at(
 
 
 def add_editable(text: str, place: Place, requirements: RequirementSet) -> None:
-    """`-e ADDRESS`, where pip and uv allow a name, extras, a marker and quotes around all."""
+    """Add `-e ADDRESS`; pip and uv allow a name, extras, a marker and quotes around all."""
     text = TRAILING_OPTIONS.sub("", text).strip()
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
         text = text[1:-1]
-    located = named_address(text) or bare_address(text)
-    if problem := _no_marker(located.marker):
+    located = parse_named_address(text) or parse_bare_address(text)
+    if problem := _marker_problem(located.marker):
         requirements.problems.append(place.problem(problem, hint="see PEP 508"))
     elif not place.constraint:
         _unbuilt(located, place, requirements)
 
 
-def _no_marker(text: str) -> str | None:
-    """What is wrong with a marker."""
+def _marker_problem(text: str) -> str | None:
+    """Return the problem of a marker, if there is one."""
     try:
         marker_holds(text, {})
     except BrokenMarker as error:
@@ -269,12 +267,12 @@ def _no_marker(text: str) -> str | None:
 
 
 def _is_local(address: str) -> bool:
-    """Whether an address is a path, or the URL of one."""
+    """Return True if an address is a path, or the URL of one."""
     return "://" not in address or address.startswith("file:")
 
 
 def _local_path(address: str) -> str:
-    """The path in `file:...`, of which a URL may have its percent signs; any other as it is."""
+    """Return the path in `file:...`, unquoted if it is a URL; any other unchanged."""
     if not address.startswith("file:"):
         return address.split("#", 1)[0]
     return path_in(address)
@@ -305,7 +303,7 @@ def _egg(address: str) -> str:
 
 
 def _project_in(address: str, place: Place, requirements: RequirementSet) -> Project | None:
-    """The project in a local folder; None where there is none."""
+    """Return the project in a local folder, if there is one."""
     path = place.folder / address / "pyproject.toml"
     if not path.is_file():
         return None
@@ -323,19 +321,19 @@ def _add_parts(
     marker: str,
     requirements: RequirementSet,
 ) -> None:
-    """What a local project says that it requires; nothing where only its build would tell."""
+    """Add the static requirements of a local project; none if only its build would tell."""
     table = mapping(project.document.get("project"))
     if {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic"))):
         return
     for requirement in expand(project, parts):
-        text = str(under(requirement.parsed, [marker])) if marker else requirement.text
+        text = str(narrow(requirement.parsed, [marker])) if marker else requirement.text
         add_line(requirements, text, project.label, requirement.line, folder)
 
 
 def expand_local(requirements: RequirementSet) -> None:
-    """Requirements that name a project which is also required as a folder: the folder counts.
+    """Replace requirements that name a project also required as a folder: the folder counts.
 
-    Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
+    Its extras are expanded in it, as pip and uv do, and no index is asked for it.
     """
     remaining: list[RequirementLine] = []
     queue = requirements.lines
@@ -360,6 +358,6 @@ def expand_local(requirements: RequirementSet) -> None:
 
 
 def _column(error: str) -> int | None:
-    """Where packaging's caret stands below the line that it shows, from 1."""
+    """Return the column of packaging's caret below the line that it shows, from 1."""
     caret = next((line for line in error.splitlines() if line.rstrip().endswith("^")), "")
     return caret.index("^") - 3 if caret.startswith("    ") else None

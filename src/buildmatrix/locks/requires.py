@@ -1,4 +1,4 @@
-"""`Requires-Dist` lines (PEP 508): which hold here and for which extras, and what requires what."""
+"""`Requires-Dist` lines (PEP 508): their markers and extras, and requirements between packages."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.locks.model import Lock
 
-#: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
+#: Start of a `Requires-Dist` line: most name absent distributions, and need not be parsed.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 #: A line without a marker; its specifiers do not matter here.
 _PLAIN = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
-#: How often extras that an extra brings are followed; real ones nest two or three deep.
+#: Maximum depth of extras that bring extras; real ones nest two or three deep.
 _ROUNDS = 20
-#: What Poetry, pipenv and pip-compile leave to the environment.
+#: Distributions that Poetry, pipenv and pip-compile leave to the environment.
 _LEFT_TO_ENVIRONMENT = frozenset({"distribute", "pip", "setuptools", "wheel"})
 
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """One `Requires-Dist` line that names something that is there."""
+    """One `Requires-Dist` line that names a present distribution."""
 
     name: str
     extras: frozenset[str]
     line: str
     marker: str
-    #: Extra of the requiring distribution for which it holds; None for always.
+    #: Extra of the requiring distribution that activates it; None for always.
     extra: str | None
 
 
 def requirements(
     lines: Iterable[str], present: Collection[str] | None, environment: Mapping[str, str]
 ) -> Iterator[Requires]:
-    """The lines whose markers hold, for one extra or none.
+    """Yield the lines whose markers hold, for one extra or none.
 
-    Only those that name something of `present`, where that is given.
+    If `present` is given, only lines that name one of its distributions.
     """
     values = tuple(environment.items())
     for line in dict.fromkeys(lines):
@@ -50,7 +50,7 @@ def requirements(
             yield from _read_line(line, values)
 
 
-# The same lines are asked for by several rules, for each backend.
+# Several rules need the same lines, for each backend.
 @lru_cache(maxsize=16384)
 def _read_line(line: str, environment: tuple[tuple[str, str], ...]) -> tuple[Requires, ...]:
     return tuple(_holding(line, dict(environment)))
@@ -111,7 +111,7 @@ def requested_extras(
 
 
 def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
-    """Name → `Requires-Dist` lines; a distribution that is there twice has those of both."""
+    """Return name → `Requires-Dist` lines; two distributions of one name have those of both."""
     lines: dict[str, tuple[str, ...]] = {}
     for distribution in distributions:
         lines[distribution.name] = (*lines.get(distribution.name, ()), *distribution.requires)
@@ -119,9 +119,9 @@ def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, .
 
 
 def _metadata(lock: Lock, distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
-    """Name of a package → `Requires-Dist` lines, of its wheel or its source distribution.
+    """Return name of a package → `Requires-Dist` lines, of its wheel or its source distribution.
 
-    Metadata of what a wheel carries inside are not installed.
+    Metadata of distributions bundled inside a wheel do not count.
     """
     outer = (distribution for distribution in distributions if "/" not in distribution.path)
     metadata = metadata_of(outer)
@@ -132,10 +132,10 @@ def _metadata(lock: Lock, distributions: Iterable[Distribution]) -> dict[str, tu
     }
 
 
-def lacking(
+def find_missing(
     lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Package → what it requires without condition, and the lock does not have."""
+    """Return package → unconditional requirements that the lock lacks."""
     names = {package.name for package in lock.packages}
     missing: dict[str, tuple[str, ...]] = {}
     for name, lines in sorted(_metadata(lock, distributions).items()):
@@ -149,13 +149,13 @@ def lacking(
     return missing
 
 
-def unmet(
+def find_unmet(
     lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
 ) -> Iterator[tuple[str, Requires]]:
-    """Name of a package, and a requirement of it that the lock does not meet.
+    """Yield name of a package, and a requirement of it that the lock does not meet.
 
-    Counted are requirements without condition, and those of extras that another one asks for. A
-    lock that an installer completes has to meet those alone that name something in it.
+    Unconditional requirements count, and those of requested extras. A lock that an installer
+    completes only has to meet those that name something in it.
     """
     versions: dict[str, list[str]] = {}
     for package in lock.packages:
@@ -192,7 +192,7 @@ def unmet(
 
 
 def _without_extras(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that may hold where no extra is asked for; those of extras are the most."""
+    """Yield lines that may hold without an extra; lines of extras are the most."""
     for line in lines:
         marker = line.partition(";")[2]
         if "extra" not in marker or " or " in marker:
@@ -213,13 +213,13 @@ def _allows(line: str, versions: Iterable[str]) -> bool:
         return True
 
 
-def with_askers(
+def add_askers(
     lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
 ) -> Lock:
-    """The lock, with what requires each package where it does not say: from wheel metadata.
+    """Return the lock with missing askers of packages added, from wheel metadata.
 
     `Pipfile.lock` has no such edges at all, nor have most of the tools that write a `pylock.toml`.
-    `environment` has the values of markers. What nothing requires stays as it is.
+    `environment` has the values of markers. Packages without askers stay unchanged.
     """
     silent = {package.name for package in lock.packages if not package.via}
     if not silent:

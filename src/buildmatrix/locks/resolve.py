@@ -1,4 +1,4 @@
-"""Resolving: one lock per target, by `uv pip compile`, distinct questions side by side."""
+"""Resolution: one lock per target, by `uv pip compile`, distinct questions in parallel."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from buildmatrix.locks.plan import (
     INDEX_PROJECT,
     ResolvedNode,
     UvPlan,
-    comes_from_its_index,
     first_plan,
     index_of,
+    is_from_its_index,
     read_graph,
     refine,
 )
@@ -36,14 +36,14 @@ from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import marker_environment, python_platform
 from buildmatrix.locks.status import current, unused_locks
 from buildmatrix.locks.taken import take
-from buildmatrix.locks.target_requirements import Question, question, shared
+from buildmatrix.locks.target_requirements import Question, group_questions, question
 from buildmatrix.locks.uv import Uv, explain_failure, find_uv, project_text
 from buildmatrix.matrix.model import Spec, Target
 
-# The calls of `uv pip compile` for one target
+# Calls of `uv pip compile`
 
 
-#: The generated requirement file that asks for twins.
+#: The generated file that requires twins.
 TWINS = "buildmatrix-twins.in"
 
 
@@ -74,12 +74,12 @@ class Compiler:
     def graph(
         self, plan: UvPlan, preferred: Mapping[str, str], *, explore: bool = False
     ) -> Mapping[str, ResolvedNode]:
-        """Resolve, with `preferred` versions where they fit; raises `UndecidedError` if uv cannot.
+        """Resolve, with `preferred` versions if they fit; raises `UndecidedError` if uv cannot.
 
         `explore` opens the target's explicit indexes to all distributions and searches them first.
         """
         indexes = sorted(set(self._target.index.values())) if explore else []
-        # uv prefers the versions that it finds in the file that it is about to write.
+        # uv prefers the versions in its present output file.
         resolved = self._file("resolved.txt", _pins(preferred))
         self._run(
             plan,
@@ -93,7 +93,7 @@ class Compiler:
         return read_graph(resolved.read_text())
 
     def pylock(self, plan: UvPlan, graph: Mapping[str, ResolvedNode]) -> str:
-        """The resolution `graph` as PEP 751 text with hashes."""
+        """Return the resolution `graph` as PEP 751 text with hashes."""
         pins = {name: node.version for name, node in graph.items() if node.version is not None}
         pylock = self._folder / "pylock.toml"
         constraints = self._file("pins.txt", _pins(pins))
@@ -128,7 +128,7 @@ class Compiler:
             arguments.append(f"--excludes={excluded}")
         if target.torch is not None and "torch" not in target.index:
             arguments.append(f"--torch-backend={target.torch}")
-        # uv wants at least one source, also for a target that asks for nothing.
+        # uv requires a source, even for a target without requirements.
         sources = [
             *target.requirements,
             str(self._file(TWINS, [t.requirement for t in plan.twins])),
@@ -157,7 +157,7 @@ def _pins(versions: Mapping[str, str]) -> list[str]:
 
 
 def _project(bound: Mapping[str, str]) -> str:
-    """A `pyproject.toml` that ties distributions to explicit indexes, and asks for nothing more."""
+    """Return a `pyproject.toml` that ties distributions to explicit indexes."""
     names = {url: f"index-{number}" for number, url in enumerate(sorted(set(bound.values())))}
     indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
     sources = {name: names[url] for name, url in bound.items()}
@@ -179,14 +179,14 @@ def lock_targets(
     jobs: int,
     timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Mapping[str, Lock | BuildmatrixError]:
-    """Bring the locks of `targets` up to date; target → its lock or its error.
+    """Bring the locks of `targets` up to date; return target → its lock or its error.
 
-    A lock that the project has is never resolved: the files of the target are taken from it. One
-    that fits its inputs is only read. One that does not is resolved again, and keeps the
-    versions that it has wherever they still fit: `upgrade` gives up those of all distributions
-    (True) or of the named ones. `offline` resolves from uv's cache alone. Targets that ask the same
-    share one resolution, and `jobs` of these run at a time. One resolution's error stops no other.
-    `timed` gives for each target what is entered while it is locked.
+    A project's own lock is never resolved: the files of the target are taken from it. A lock that
+    fits its inputs is only read. Any other is resolved again, and keeps its versions where they
+    still fit: `upgrade` gives up those of all distributions (True) or of the named ones. `offline`
+    resolves from uv's cache alone. Targets with equal questions share one resolution, and `jobs` of
+    these run at a time. One resolution's error stops no other. `timed` returns a context for each
+    target that is entered while it is locked.
     """
     results: dict[str, Lock | BuildmatrixError] = {}
     questions: list[Question] = []
@@ -225,14 +225,14 @@ def lock_targets(
                 stack.callback(progress.end, item.target.id)
             return _lock(spec.root, group, flags, progress)
 
-    for answers in side_by_side(work, shared(questions), jobs, "lock"):
+    for answers in side_by_side(work, group_questions(questions), jobs, "lock"):
         results.update(answers)
     return {target.id: results[target.id] for target in targets}
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One resolution: what is in the locks of all targets that asked for it."""
+    """One resolution: the common content of the locks of all targets that share it."""
 
     uv: str
     #: uv's lock, in the format of PEP 751.
@@ -243,15 +243,15 @@ class _Answer:
 def _lock(
     root: Path, group: Sequence[Question], flags: Sequence[str], progress: Progress
 ) -> Mapping[str, Lock | BuildmatrixError]:
-    """Resolve once for targets that ask the same, and write the lock of each."""
+    """Resolve once for targets with equal questions, and write the lock of each."""
     first, *others = group
     for other in others:
         progress.step(other.target.id, f"lock: shares the resolution of {first.target.id}")
     try:
         answer = _resolve(find_uv(), root, first, flags, progress)
     except BuildmatrixError as error:
-        return {item.target.id: _named(error, first.target, item.target) for item in group}
-    return {item.target.id: _written(root, item, answer) for item in group}
+        return {item.target.id: _rename_error(error, first.target, item.target) for item in group}
+    return {item.target.id: _write_lock(root, item, answer) for item in group}
 
 
 def _resolve(
@@ -277,7 +277,7 @@ def _resolve(
     return _Answer(uv.version, body, origins)
 
 
-def _written(root: Path, question: Question, answer: _Answer) -> Lock | BuildmatrixError:
+def _write_lock(root: Path, question: Question, answer: _Answer) -> Lock | BuildmatrixError:
     target = question.target
     path = root / target.lock
     text = document(answer.body, answer.uv, question.inputs, answer.origins)
@@ -288,8 +288,8 @@ def _written(root: Path, question: Question, answer: _Answer) -> Lock | Buildmat
         return error
 
 
-def _named(error: BuildmatrixError, resolved: Target, target: Target) -> BuildmatrixError:
-    """The error of a resolution that was made for `resolved`, as `target` has it."""
+def _rename_error(error: BuildmatrixError, resolved: Target, target: Target) -> BuildmatrixError:
+    """Return the error of a resolution for `resolved`, in terms of `target`."""
     text = error.message.removeprefix(f"{resolved.id}: ")
     if target is resolved or text == error.message:
         return error
@@ -303,7 +303,7 @@ def settle(
     preferred: Mapping[str, str],
     progress: Progress,
 ) -> tuple[UvPlan, Mapping[str, ResolvedNode]]:
-    """Resolve, refine the plan, resolve again, until the plan holds."""
+    """Resolve and refine the plan until it holds."""
     for number in range(1, _ROUNDS + 1):
         progress.step(target.id, f"lock: resolving, round {number}")
         twins = {twin.name: twin.version for twin in plan.twins if twin.version is not None}
@@ -320,19 +320,19 @@ def settle(
 
 
 def check_indexes(target: Target, graph: Mapping[str, ResolvedNode]) -> None:
-    """Hold the promise of `index` against the result: no member comes from elsewhere."""
+    """Check that no member of an `index` family comes from elsewhere."""
     for name, node in graph.items():
         prescribed = index_of(name, target)
-        if prescribed is None or node.version is None or comes_from_its_index(node, target):
+        if prescribed is None or node.version is None or is_from_its_index(node, target):
             continue
         raise UndecidedError(
-            f"{target.id}: {name} would come from {shown(node.index or 'elsewhere')} and not "
-            f"from {shown(prescribed)}; name it in a requirement file."
+            f"{target.id}: {name} would come from {shown(node.index or 'elsewhere')} instead of "
+            f"{shown(prescribed)}; name it in a requirement file."
         )
 
 
 def _check_hashes(target: Target, body: str, hashed: Sequence[RequirementLine]) -> None:
-    """Hold the hashes of the user's lines against uv's lock `body`; uv itself ignores them."""
+    """Check uv's lock `body` against the hashes of the user's lines; uv itself ignores them."""
     packages = {package["name"]: package for package in toml.loads(body).get("packages", [])}
     for line in hashed:
         package = packages.get(line.name, {})
@@ -355,7 +355,7 @@ def _askers(
     lines: Sequence[RequirementLine],
     root: Path,
 ) -> Iterator[str]:
-    """`askers` (see `ResolvedNode.via`) as `Package.via` has them: names, and `file:line`."""
+    """Yield `askers` (see `ResolvedNode.via`) as in `Package.via`: names, and `file:line`."""
     for asker in askers:
         project = _PROJECT_ASKER.fullmatch(asker)
         if asker.startswith(("-c ", INDEX_PROJECT)):

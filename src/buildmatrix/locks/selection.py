@@ -20,10 +20,10 @@ from buildmatrix.base.parsing import parse_marker, parse_specifiers, parse_versi
 from buildmatrix.locks.model import LeftOut, Package, Wheel
 from buildmatrix.matrix.model import Target
 
-# Platforms: uv's name from a target's platform and base image
+# Platforms: uv's name, from a target's platform and base image
 
 
-#: Platforms that wheels can be locked for, and the machine that their names have.
+#: Platforms that locks support, and their machine names.
 PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 #: Word in an image reference → minor version of that distribution's glibc 2.x. First match wins.
@@ -41,38 +41,38 @@ _GLIBC_UNKNOWN = 35
 #: uv names no newer one; wheels for a later glibc are not published yet either.
 _GLIBC_NEWEST = 40
 
-#: Patch that no Python has reached; the highest so far is 3.8.20.
+#: Patch release beyond all Pythons; the highest so far is 3.8.20.
 _LATE_PATCH = "99"
 
 
 def python_platform(target: Target) -> str:
-    """Uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
+    """Return uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
 
-    The glibc is guessed from the name of the final base image. An unknown name counts as
-    glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
-    Raises `UndecidedError` for a platform that uv cannot resolve for.
+    The glibc is guessed from the name of the final base image. An unknown name counts as glibc 2.35
+    (Ubuntu 22.04), which every GPU vendor's current images have or exceed. Raises `UndecidedError`
+    for a platform that uv cannot resolve for.
     """
     if target.platform not in PLATFORMS:
         platforms = " and ".join(PLATFORMS)
         raise UndecidedError(
-            f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
-            f"the platforms that can be are {platforms}."
+            f"{target.id}: platform `{target.platform}` is not supported by locks; "
+            f"supported platforms are {platforms}."
         )
     return f"{machine(target)}-manylinux_2_{glibc_minor(target)}"
 
 
 def machine(target: Target) -> str:
-    """Machine of the target's platform as wheels and markers name it; empty for an unknown one."""
+    """Return the machine name of wheels and markers for the target's platform; empty if unknown."""
     return PLATFORMS.get(target.platform, "")
 
 
 def glibc_minor(target: Target) -> int:
-    """Minor version of the glibc 2.x that `target` has, guessed as for `python_platform`."""
+    """Return the minor version of the target's glibc 2.x, guessed as for `python_platform`."""
     return min(_glibc_minor(target.base.final), _GLIBC_NEWEST)
 
 
 def marker_environment(target: Target) -> dict[str, str]:
-    """The environment markers (PEP 508) of `target` that a requirement line may ask for."""
+    """Return the environment markers (PEP 508) of `target` for requirement lines."""
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
@@ -86,10 +86,10 @@ def marker_environment(target: Target) -> dict[str, str]:
 
 
 def installed_environment(target: Target) -> dict[str, str]:
-    """The markers that an installer in the target's image asks for.
+    """Return the markers of an installer in the target's image.
 
-    A lock is resolved for the first patch of a Python, and installed with the one that the base
-    has: what its tag says, else a late one.
+    A lock is resolved for the first patch of a Python, and installed with that of the base: the one
+    in its tag, else a late one.
     """
     named = re.search(rf":{re.escape(target.python)}\.(\d+)\b", target.base.final)
     patch = named[1] if named else _LATE_PATCH
@@ -103,11 +103,10 @@ def _glibc_minor(image: str) -> int:
     return _GLIBC_UNKNOWN
 
 
-# Environment markers (PEP 508) as locks have them, held against one target.
-#
-# Locks ask more than PEP 508 does. uv writes the choice between conflicting extras as further names
-# of extras (`extra == 'extra-7-inferno-gpu'`, see `uv-resolver/src/universal_marker.rs`), several
-# of which can hold at once; PEP 751 asks `'gpu' in extras` and `'dev' in dependency_groups`.
+# Environment markers (PEP 508), extended as in locks. uv writes the choice between conflicting
+# extras as further names of extras (`extra == 'extra-7-inferno-gpu'`, see
+# `uv-resolver/src/universal_marker.rs`), several of which can hold at once; PEP 751 has `'gpu' in
+# extras` and `'dev' in dependency_groups`.
 
 
 _EXTRA = re.compile(
@@ -116,9 +115,9 @@ _EXTRA = re.compile(
 _MEMBER = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s+(not\s+in|in)\s+(extras|dependency_groups)\b""")
 #: Markers that always and never hold.
 _TRUE, _FALSE = "python_version >= '0'", "python_version < '0'"
-#: How Poetry writes the marker that never holds: `EmptyMarker` in `poetry/core/version/markers.py`.
+#: Poetry's marker that never holds: `EmptyMarker` in `poetry/core/version/markers.py`.
 _EMPTY = "<empty>"
-#: Far above any marker that a tool writes; a longer one is taken for an attack on the parser.
+#: Far above any marker of a tool; a longer one counts as an attack on the parser.
 _LONGEST = 100_000
 
 
@@ -132,7 +131,7 @@ def marker_holds(
     extras: Collection[str] = (),
     groups: Collection[str] = (),
 ) -> bool:
-    """Whether a marker holds where `extras` and `groups` (normalized names) are asked for.
+    """Return True if a marker holds with `extras` and `groups` (normalized names).
 
     Raises `BrokenMarker`.
     """
@@ -163,7 +162,7 @@ def _parse(text: str) -> Marker:
     return parse_marker(text)
 
 
-# Parts of a committed lock that are read: one target, with its extras and groups
+# Selection of one target, with its extras and groups
 
 
 #: Grammar of names (https://packaging.python.org/en/latest/specifications/name-normalization/).
@@ -172,38 +171,38 @@ _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class LockSelection:
-    """What is read out of a lock."""
+    """Selected parts of a lock."""
 
     path: Path
-    #: How the file is called in messages and in `Package.place`.
+    #: Name of the file in messages and in `Package.place`.
     label: str
     target: Target
     #: Normalized names.
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    #: Groups that are a default of the project, and are not selected here.
+    #: Default groups of the project that are not selected here.
     without: frozenset[str] = frozenset()
-    #: False for groups alone, without what the project itself requires.
+    #: False for groups alone, without the project's own requirements.
     has_main: bool = True
     #: False where the default groups of the project are not selected.
     has_defaults: bool = True
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The markers of the target, as an installer of the lock evaluates them."""
+        """Markers of the target, as an installer of the lock evaluates them."""
         return installed_environment(self.target)
 
     def fits(self, marker: str | None, extras: Collection[str] = ()) -> bool:
-        """Whether a marker holds; raises `BrokenMarker`."""
+        """Return True if a marker holds; raises `BrokenMarker`."""
         return marker_holds(marker, self.environment, extras, self.groups)
 
     def beside(self, name: str) -> tuple[Path, str]:
-        """A file next to the lock, and what it is called."""
+        """Return a file next to the lock, and its name in messages."""
         folder, slash, _ = self.label.rpartition("/")
         return self.path.parent / name, f"{folder}{slash}{name}"
 
     def check(self, extras: Collection[str], groups: Collection[str]) -> None:
-        """Raise `SpecError` when an extra or a group is asked for that the lock does not have."""
+        """Raise `SpecError` for requested extras or groups that the lock does not have."""
         problems = [
             Problem(
                 f"there is no {kind} `{name}`",
@@ -220,7 +219,7 @@ class LockSelection:
             raise SpecError(problems)
 
     def with_defaults(self, groups: Iterable[str]) -> LockSelection:
-        """The same with the groups that the project installs by default."""
+        """Return the selection with the groups that the project installs by default."""
         if not self.has_defaults:
             return self
         return replace(self, groups=self.groups | (frozenset(groups) - self.without))
@@ -231,7 +230,7 @@ class LockSelection:
         groups: Iterable[str],
         conflicts: Iterable[Collection[str]] = (),
     ) -> LeftOut:
-        """The extras and groups that are not asked for.
+        """Return the extras and groups that are not selected.
 
         `conflicts` are sets of extras, and of groups with a `:` in front, that exclude one another.
         """
@@ -249,7 +248,7 @@ class LockSelection:
         )
 
     def check_python(self, requires_python: str, subject: str = "the lock") -> None:
-        """Raise `SpecError` where a lock, or a part of it, is not for the target's Python."""
+        """Raise `SpecError` if a lock, or a part of it, is not for the target's Python."""
         target = self.target
         try:
             # Only the minor version counts: tools that ran on 3.12.3 write `>=3.12.3`.
@@ -267,7 +266,7 @@ class LockSelection:
             raise SpecError([Problem(problem, self.label)])
 
     def check_version(self, version: str, name: str, line: int | None) -> str:
-        """The version of an entry in its normal form (PEP 440).
+        """Return the version of an entry in its normal form (PEP 440).
 
         Raises `SpecError` for an invalid version, and for an invalid name (PEP 508).
         """
@@ -281,16 +280,16 @@ class LockSelection:
             raise SpecError([Problem(problem, self.label, line)]) from error
 
 
-# Files of a locked package: the one that an installer takes on a target.
+# Files: the one that an installer takes on a target.
 #
 # Tags: https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/. Order as
-# pip's and uv's: the most specific tag wins, then the highest build number.
+# in pip and uv: the most specific tag wins, then the highest build number.
 
 
-#: The oldest glibc of a `manylinux` tag, and what the old names mean (PEP 600).
+#: The oldest glibc of a `manylinux` tag, and meanings of the old names (PEP 600).
 _OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-#: Tags that a message names.
+#: Tags per message.
 _SHOWN = 3
 
 
@@ -303,12 +302,12 @@ class NearestWheel:
 
 
 def choose_wheel(package: Package, target: Target) -> Wheel | None:
-    """The wheel that an installer takes on `target`; None where it has to build, or cannot."""
+    """Return the wheel that an installer takes on `target`; None if it builds, or cannot."""
     return best_wheel(package.wheels, target)
 
 
 def best_wheel(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
-    """The wheel among `wheels` of one version that fits `target` best; None where none fits."""
+    """Return the wheel of one version that fits `target` best, if any fits."""
     ranks = _ranks(target.python, machine(target), glibc_minor(target))
     chosen: tuple[tuple[int, tuple[int, str] | tuple[()]], Wheel] | None = None
     for wheel in wheels:
@@ -326,7 +325,7 @@ def best_wheel(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
 
 
 def is_wheel_of(wheel: Wheel, package: Package) -> bool:
-    """Whether a file is one of the distribution that a lock names it for, by its name.
+    """Return True if a wheel is of the distribution and version that a lock names it for.
 
     A pin without a local version (`2.9.0`) allows a build with one (`2.9.0+cpu`).
     """
@@ -341,7 +340,7 @@ def is_wheel_of(wheel: Wheel, package: Package) -> bool:
 
 
 def refusal(package: Package, target: Target) -> str | None:
-    """Why `choose` finds nothing for `target`, in words; None where it finds a wheel."""
+    """Return why `choose_wheel` finds no wheel for `target`, in words; None if it finds one."""
     if choose_wheel(package, target) is not None:
         return None
     if package.unknown:
@@ -351,7 +350,7 @@ def refusal(package: Package, target: Target) -> str | None:
     platform = f"{target.platform} with Python {target.python}"
     if package.source_only:
         # A resolver leaves out the wheels of other platforms: there may be some.
-        return f"there is only its source code, and no wheel for {platform}"
+        return f"there is only its source distribution, and no wheel for {platform}"
     if not package.wheels:
         return "its lock names no file of it"
     return f"it has no wheel for {platform}; the nearest is for {_shown(package.wheels, target)}"
@@ -360,14 +359,14 @@ def refusal(package: Package, target: Target) -> str | None:
 def nearest_build(
     requested: str, target: Target, files: Iterable[str], marks: Sequence[str]
 ) -> NearestWheel | None:
-    """The version nearest to `requested` that has a wheel for the target's platform and a mark.
+    """Return the version nearest to `requested` with a wheel for the target and a mark.
 
     Args:
-        requested: version that was asked for, PEP 440; its local part is not looked at.
+        requested: version, PEP 440; its local part is ignored.
         target: gives Python and platform.
         files: names of all files of the distribution on an index.
-        marks: starts of local versions that mean the target's backend (`rocm6.4`, `rocm`),
-            the best first. A wheel of a version without any mark is not a build for it.
+        marks: starts of local versions for the target's backend (`rocm6.4`, `rocm`), the best
+            first. A wheel of a version without any mark is not a build for it.
 
     A better mark wins over a nearer version only at the same release: of the versions with any
     mark, the newest that is not newer than `requested` is the nearest, else the oldest newer one.
@@ -402,9 +401,9 @@ def _release(version: Version) -> Version:
 
 
 def _begins(local: str, mark: str) -> bool:
-    """Whether a local version is one of `mark`: `rocm6.4.1` is one of `rocm6.4`, `rocm6.41` not.
+    """Return True if a local version has a mark: `rocm6.4.1` has `rocm6.4`, `rocm6.41` has not.
 
-    A mark without digits means all of its kind.
+    A mark without digits matches all of its kind.
     """
     mark = mark.lower()
     if not any(character.isdigit() for character in mark):
@@ -413,7 +412,7 @@ def _begins(local: str, mark: str) -> bool:
 
 
 def _shown(wheels: Sequence[Wheel], target: Target) -> str:
-    """Tags of the wheels that miss the target, those of its machine first."""
+    """Return tags of the wheels that miss the target, those of its machine first."""
     tags: dict[str, bool] = {}
     for wheel in wheels:
         stem = wheel.filename.removesuffix(".whl").split("-")
@@ -425,7 +424,7 @@ def _shown(wheels: Sequence[Wheel], target: Target) -> str:
 
 @lru_cache(maxsize=64)
 def _ranks(python: str, machine: str, glibc: int) -> dict[Tag, int]:
-    """Tag → its place among all that fit, the most specific first."""
+    """Return tag → its rank among all that fit, the most specific first."""
     major, _, minor = python.partition(".")
     version = (int(major), int(minor))
     platforms = list(_platforms(machine, glibc))

@@ -1,4 +1,4 @@
-"""State of locks: fit to their inputs, unused locks, and changes that a new lock brings."""
+"""State of locks: fit to their inputs, unused locks, and changes by a new lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.matrix.document import toml_string
 from buildmatrix.matrix.model import LOCK_HEADER, Spec, Target
 
-# Changes from an old lock to a new one, in words
+# Changes
 
 
 #: Name → version.
@@ -23,12 +23,12 @@ Versions = Mapping[str, str]
 
 
 def versions_of(lock: Lock) -> Versions:
-    """The versions in a lock."""
+    """Return the versions in a lock."""
     return {package.name: package.version for package in lock.packages}
 
 
 def versions_in(path: Path) -> Versions | None:
-    """The versions in the lock at `path`; None where there is none that can be read."""
+    """Return the versions in the lock at `path`; None if it is missing or unreadable."""
     try:
         return versions_of(read_lock(path))
     except SpecError:
@@ -38,9 +38,9 @@ def versions_in(path: Path) -> Versions | None:
 def changes(
     before: Mapping[str, Versions | None], after: Mapping[str, Versions]
 ) -> tuple[str, ...]:
-    """One line per change, with the targets that it is for unless it is for all that were locked.
+    """Return one line per change, with its targets unless it is for all that were locked.
 
-    `before` and `after` are by target. A target that had no lock has no changes.
+    `before` and `after` are by target. A target without an old lock has no changes.
     """
     locked_before = {id: now for id, now in after.items() if before.get(id) is not None}
     ids_of: dict[tuple[str, str], list[str]] = {}
@@ -63,11 +63,11 @@ def _words(name: str, was: Versions, now: Versions) -> str:
     return f"{name} {was[name] or 'without version'} -> {now[name] or 'without version'}"
 
 
-# State of a lock: fit to its inputs, and a target that uses it
+# State
 
 
 def staleness(spec: Spec, target: Target) -> str | None:
-    """Why the lock of `target` does not fit its inputs, or None when it does; see `current`."""
+    """Return why the lock of `target` does not fit its inputs, or None; see `current`."""
     if target.committed_lock:
         return trouble_with(spec.root, target)
     present = current(spec, target)
@@ -75,7 +75,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
 
 
 def current(spec: Spec, target: Target) -> Lock | str:
-    """The lock of `target` that `buildmatrix lock` resolved, or why it does not fit its inputs.
+    """Return the resolved lock of `target`, or why it does not fit its inputs.
 
     Compares recorded inputs with present ones: needs no network. Raises `SpecError` for a
     requirement file that cannot be read; a lock that cannot be read is a reason, no error.
@@ -89,13 +89,13 @@ def current(spec: Spec, target: Target) -> Lock | str:
     except SpecError as error:
         return str(error.problems[0].message)
     if not record.inputs:
-        return f"{target.lock} does not say what it was made from"
+        return f"{target.lock} does not record its inputs"
     now = input_values(spec.root, target, requirements)
     return difference(record.inputs, now) or lock
 
 
 def unused_locks(root: Path, targets: Sequence[Target]) -> tuple[str, ...]:
-    """One sentence per lock of the project that `targets`, which are resolved, do not use."""
+    """Return one sentence per lock of the project that the resolved `targets` do not use."""
     unused: dict[str, str] = {}
     for target in targets:
         for name in COMMANDS:
@@ -103,17 +103,17 @@ def unused_locks(root: Path, targets: Sequence[Target]) -> tuple[str, ...]:
             if (root / label).is_file():
                 unused[label] = " in place of `requirements`" if target.requirements else ""
     return tuple(
-        f"{label} is not used, and versions are resolved anew; to install those that it holds, "
+        f"{label} is unused: versions are resolved anew; to install its versions, "
         f"write `lock = {toml_string(label)}`{instead}"
         for label, instead in sorted(unused.items())
     )
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:
-    """One sentence per lock that `buildmatrix lock` wrote and that is of no target, or no longer.
+    """Return one sentence per lock that `buildmatrix lock` wrote and that no target uses.
 
-    Only the folders of present locks are looked at. The locks of another specification may lie
-    there, too: so nothing is removed.
+    Only the folders of present locks are searched. They may also have locks of another
+    specification: so nothing is removed.
     """
     locks = {target.lock for target in spec.targets}
     written = {
@@ -123,14 +123,14 @@ def leftovers(spec: Spec) -> tuple[str, ...]:
         if _is_our_own(path)
     }
     return tuple(
-        f"{name} is the lock of no target of {spec.path.name}; delete it unless another "
+        f"{name} belongs to no target of {spec.path.name}; delete it unless another "
         "specification uses it"
         for name in sorted(written - locks)
     )
 
 
 def _is_our_own(path: Path) -> bool:
-    """Whether `buildmatrix lock` wrote a file."""
+    """Return True if `buildmatrix lock` wrote a file."""
     try:
         with path.open("rb") as file:
             return file.read(len(LOCK_HEADER)) == LOCK_HEADER.encode()

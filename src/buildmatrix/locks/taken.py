@@ -1,7 +1,7 @@
-"""The lock of a target, taken from a lock that its project has: nothing is resolved.
+"""Locks of targets taken from a project's own lock: nothing is resolved.
 
 The target's part of `uv.lock`, `poetry.lock`, ... is written as a PEP 751 lock of its own, which
-both engines install. An index is asked only where the project's lock names files without addresses.
+both engines install. An index is asked only if the project's lock names files without addresses.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from buildmatrix.locks.selection import LockSelection, best_wheel, refusal
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.matrix.model import TAKEN_LOCKS, Target, is_pylock
 
-#: Name of a lock → the command that makes it again, and the one that changes its versions.
+#: Name of a lock → the command that makes it again, and the one that upgrades it.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "uv.lock": ("uv lock", "uv lock --upgrade"),
     "poetry.lock": ("poetry lock", "poetry update"),
     "Pipfile.lock": ("pipenv lock", "pipenv update"),
 }
-#: Seconds of a tool's own check; uv takes one for a large workspace, Poetry and Pipenv three.
+#: Timeout in seconds of a tool's own check; uv takes one for a large workspace, Poetry and Pipenv
+#: three.
 _SECONDS = 60.0
-#: Words of uv, Poetry and Pipenv for a lock that does not fit its inputs.
+#: Messages of uv, Poetry and Pipenv for a lock that does not fit its inputs.
 _OUTDATED = re.compile(
     r"needs to be updated|changed significantly since|is not up to date with|is out-of-date"
 )
@@ -63,10 +64,10 @@ class StaleLockError(BuildmatrixError):
 
 
 def selection_of(root: Path, target: Target) -> LockSelection:
-    """The part of the project's lock that `target` installs.
+    """Return the part of the project's lock that `target` installs.
 
-    An image has no group that its specification does not name. Default groups of a pylock are
-    another matter: without them, the lock of some tools is empty.
+    An image has only the groups that its specification names. Default groups of a pylock are
+    different: without them, the lock of some tools is empty.
     """
     path = root / target.committed_lock
     groups = frozenset(map(canonicalize_name, (*target.groups, *target.only_groups)))
@@ -111,9 +112,9 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
 
 
 def own_projects(root: Path, target: Target) -> tuple[str, ...]:
-    """Folders of the projects that are installed themselves, the wheels of which are built.
+    """Return folders of the projects that are installed themselves, whose wheels are built.
 
-    These are that of `pyproject` and, of a lock of a workspace, the members that are selected.
+    These are that of `pyproject` and, of a lock of a workspace, the selected members.
     """
     folder = posixpath.dirname(target.pyproject or "")
     members: list[str] = []
@@ -125,7 +126,7 @@ def own_projects(root: Path, target: Target) -> tuple[str, ...]:
 
 
 def _own_folder(root: Path, target: Target, package: Package) -> str:
-    """The folder of a project that is locked as a folder, and is installed itself; else empty."""
+    """Return the folder of a project locked as a folder and installed itself; else empty."""
     if not (target.install_project and package.source and package.sdist is None):
         return ""
     lock = posixpath.dirname(target.committed_lock)
@@ -138,7 +139,7 @@ def _own_folder(root: Path, target: Target, package: Package) -> str:
 
 
 def is_package(pyproject: Path) -> bool:
-    """Return True if the project of a `pyproject.toml` is installed, and not only what it needs."""
+    """Return True if the project of a `pyproject.toml` is installed itself."""
     document = read_project(pyproject, pyproject.name).document
     poetry = tool_table(document, "poetry")
     has_build = "build-system" in document and poetry.get("package-mode") is not False
@@ -146,9 +147,9 @@ def is_package(pyproject: Path) -> bool:
 
 
 def trouble_with(root: Path, target: Target, *, allow_stale: bool = False) -> str | None:
-    """Why the project's lock cannot be installed for `target`; None where it can.
+    """Return why the project's lock cannot be installed for `target`; None if it can.
 
-    Needs no network, and no index is asked which files there are.
+    Needs no network, and asks no index for files.
     """
     try:
         pins, stale = read_taken(root, target)
@@ -168,8 +169,8 @@ def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Prog
 
     Raises:
         StaleLockError: the lock does not fit its inputs.
-        SpecError: it is broken, is not for the target, or holds what has no hash.
-        UndecidedError: an index that has to be asked for files does not answer.
+        SpecError: it is broken, is not for the target, or has a package without a hash.
+        UndecidedError: an index does not answer.
     """
     progress.step(target.id, f"lock: taking the files of {target.lock_label}")
     pins, stale = read_taken(root, target)
@@ -178,9 +179,9 @@ def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Prog
     path, record = root / target.lock, ""
     if any(map(lacks_files, pins.lock.packages)):
         record = _record(target, pins.lock.digest)
-        known = _known(path, record)
+        known = _read_previous(path, record)
         if known is not None:
-            return _explained(known, pins.lock)
+            return _add_lines(known, pins.lock)
         progress.step(target.id, f"lock: looking up the files of {target.lock_label}")
         recent = Recent(offline=offline)
         found = find_files(find_uv(), target, pins, recent, offline=offline, jobs=jobs)
@@ -198,13 +199,13 @@ def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Prog
     lock = read_lock(path)
     if record:
         write_changed(_record_path(path), f"{record} {lock.digest}\n".encode())
-    return _explained(lock, pins.lock)
+    return _add_lines(lock, pins.lock)
 
 
-def _explained(lock: Lock, origin: Lock) -> Lock:
-    """A lock that was taken from `origin`, with the lines there and in the project's files.
+def _add_lines(lock: Lock, origin: Lock) -> Lock:
+    """Return a lock taken from `origin`, with lines there and in the project's files.
 
-    The file has no lines: the same files are installed when only these move.
+    The file has no lines: it stays the same when only these move.
     """
     packages = {package.name: package for package in origin.packages}
     return replace(
@@ -219,7 +220,7 @@ def _explained(lock: Lock, origin: Lock) -> Lock:
 
 
 def _record(target: Target, digest: str) -> str:
-    """Digest of what decided the files that an index was asked for."""
+    """Return a digest of all inputs of the index lookup."""
     values = {
         "lock": digest,
         "selection": target.lock_label,
@@ -240,8 +241,8 @@ def _record_path(path: Path) -> Path:
     return path.with_suffix(".inputs")
 
 
-def _known(path: Path, record: str) -> Lock | None:
-    """The lock that was taken before, if from the same and unchanged."""
+def _read_previous(path: Path, record: str) -> Lock | None:
+    """Return the lock that was taken before, if its source is the same and it is unchanged."""
     try:
         lock = read_lock(path)
         written = _record_path(path).read_text(encoding="utf-8")
@@ -250,11 +251,11 @@ def _known(path: Path, record: str) -> Lock | None:
     return lock if written == f"{record} {lock.digest}\n" else None
 
 
-# Whether it can be installed
+# Checks
 
 
 def _check_fit(root: Path, target: Target, stale: Staleness | None, progress: Progress) -> None:
-    """Raise `StaleLockError` where the lock does not fit its inputs, as its own tool sees it."""
+    """Raise `StaleLockError` if the lock does not fit its inputs, according to its own tool."""
     label = target.committed_lock
     name = label.rpartition("/")[2]
     if not (stale and stale.is_proven):
@@ -278,9 +279,9 @@ def _check_fit(root: Path, target: Target, stale: Staleness | None, progress: Pr
 
 
 def _ask_uv(uv: Uv, path: Path) -> bool | None:
-    """Return True if `uv.lock` fits its projects, by uv; None if uv cannot tell offline.
+    """Return True if uv says that `uv.lock` fits its projects; None if uv cannot tell offline.
 
-    Mirrors of this machine do not count: the lock is held against its projects alone.
+    Mirrors of this machine are ignored: the lock is checked against its projects alone.
     """
     try:
         text = path.read_bytes()
@@ -361,7 +362,7 @@ def _check_hashes(target: Target, pins: Pins) -> None:
 
 
 def _check(target: Target, packages: Sequence[Package]) -> None:
-    """Raise `SpecError` for what has no file with a hash that installs on the target."""
+    """Raise `SpecError` for packages without a file with a hash that installs on the target."""
     problems = []
     for package in packages:
         why = next(_obstacles(package, target), None)
@@ -380,15 +381,15 @@ def _check(target: Target, packages: Sequence[Package]) -> None:
 
 
 def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
-    """Yield obstacles to installing a package as it is locked, with their cure."""
+    """Yield obstacles to installing a package as locked, with their fix."""
     files = _files(package, target)
     if package.source and not files:
         yield (
-            f"is locked as {package.source}, which is no file with a hash",
-            f'lock a file of it that an index has, or leave it out: drop = ["{package.name}"]',
+            f"is locked as {package.source}, which is not a file with a hash",
+            f'lock a file of an index, or remove it: drop = ["{package.name}"]',
         )
     elif not files:
-        why = refusal(package, target) or "its lock names no file of it"
+        why = refusal(package, target) or "its lock has no file of it"
         yield f"cannot be installed: {why}", "lock it for this platform and Python"
     for file in files:
         if not file.sha256:
@@ -402,7 +403,7 @@ def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
 
 
 def _files(package: Package, target: Target) -> list[LockedFile]:
-    """The files that an installer may take on the target: wheels, else the source distribution."""
+    """Return the files that an installer may take on the target: wheels, else the source."""
     wheels = _wheels(package, target)
     if wheels or package.sdist is None:
         return [*wheels]
@@ -425,5 +426,5 @@ def _installable(package: Package, target: Target) -> Package:
 
 
 def upgrade_command(target: Target) -> str:
-    """The command that upgrades the project's lock; empty where it is not known."""
+    """Return the command that upgrades the project's lock; empty if it is unknown."""
     return COMMANDS.get(target.committed_lock.rpartition("/")[2], ("", ""))[1]

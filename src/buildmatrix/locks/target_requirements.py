@@ -1,4 +1,4 @@
-"""Requirements of a target or a project, and targets that ask the same."""
+"""Requirements of a target or a project, and groups of targets with equal ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import shown
 from buildmatrix.base.toml import mapping, string, strings
-from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.lines import format_extras
 from buildmatrix.locks.projects import (
     Project,
     ProjectRequirement,
     expand,
     line_of_key,
-    reached,
+    reachable_parts,
     read_project,
 )
 from buildmatrix.locks.pylock import read_lock
@@ -33,15 +33,15 @@ from buildmatrix.locks.text import address_of
 from buildmatrix.locks.uv import settings_of, source_of
 from buildmatrix.matrix.model import Target
 
-# Requirements, with uv's settings about where a distribution comes from
+# Requirements, with uv's settings of their sources
 
 
 def read_target_requirements(root: Path, target: Target) -> RequirementSet:
-    """What `target` asks for, as a lock for its image is made of it.
+    """Return the requirements of `target` for the lock of its image.
 
-    Raises `SpecError` with all problems: a file that is missing or not text, a line that is not a
-    requirement, a requirement that names something on this machine, a `pyproject.toml` that does
-    not say what it requires or does not support the target's Python.
+    Raises `SpecError` with all problems: a file that is missing or not text, an invalid
+    requirement, a requirement that names something on this machine, a `pyproject.toml` without
+    static requirements or support for the target's Python.
     """
     requirements = RequirementSet(for_image=True)
     add_target(requirements, root, target)
@@ -65,8 +65,8 @@ def add_target(requirements: RequirementSet, root: Path, target: Target) -> None
 def add_project(requirements: RequirementSet, selection: LockSelection) -> None:
     """Add the dependencies of the project `selection.path`, with the selected extras and groups.
 
-    Problems go to `requirements`; raises `SpecError` for a file that is missing or no TOML, and for
-    extras and groups that it does not have.
+    Problems go to `requirements`; raises `SpecError` for a file that is missing or not TOML, and
+    for missing extras and groups.
     """
     project = read_project(selection.path, selection.label)
     requirements.files[selection.label] = project.data
@@ -78,7 +78,7 @@ def add_project(requirements: RequirementSet, selection: LockSelection) -> None:
     selection.check(project.extras, project.groups)
     parts = {"", *selection.extras, *(f":{group}" for group in selection.groups)}
     requirements.left_out = selection.left_out(
-        project.extras - reached(project, parts), project.groups
+        project.extras - reachable_parts(project, parts), project.groups
     )
     if not requirements.for_image:
         requirements.settings = settings_of(selection.path.parent) or requirements.settings
@@ -87,7 +87,7 @@ def add_project(requirements: RequirementSet, selection: LockSelection) -> None:
 
 
 def _check_table(project: Project, selection: LockSelection) -> None:
-    """Raise `SpecError` where only a table `[project]` could say what is asked for."""
+    """Raise `SpecError` if a missing table `[project]` is needed for the requirements."""
     if isinstance(project.document.get("project"), dict):
         return
     if selection.groups and not selection.extras:
@@ -98,7 +98,7 @@ def _check_table(project: Project, selection: LockSelection) -> None:
 
 
 def _problems(project: Project, selection: LockSelection, for_image: bool) -> Iterator[Problem]:
-    """What keeps the table `[project]` from saying what the target gets."""
+    """Yield problems of the table `[project]` that prevent locking."""
     table = mapping(project.document.get("project"))
     if not table:
         return
@@ -114,7 +114,7 @@ def _problems(project: Project, selection: LockSelection, for_image: bool) -> It
             yield problem(text, key, f'write `{key} = "..."`')
     for key in ("dependencies", *(["optional-dependencies"] if selection.extras else [])):
         if key in dynamic:
-            text = f"`{key}` is dynamic, so this file does not say what is installed"
+            text = f"`{key}` is dynamic, so this file does not have the requirements"
             yield problem(text, "dynamic", "name a requirements file instead")
     specifier = table.get("requires-python", "")
     try:
@@ -128,7 +128,7 @@ def _problems(project: Project, selection: LockSelection, for_image: bool) -> It
     elif not any(pythons.contains(f"{selection.target.python}.{patch}") for patch in range(100)):
         python = selection.target.python
         text = f"`requires-python` is `{specifier}`, and {selection.target.id} has Python {python}"
-        yield problem(text, "requires-python", f"allow {python} here, or leave the target out")
+        yield problem(text, "requires-python", f"allow {python} here, or exclude the target")
 
 
 def _add(
@@ -159,7 +159,7 @@ def _add(
 
 
 def _origin(source: Mapping[str, object]) -> str:
-    """The target of an entry of `[tool.uv.sources]` that is not an index."""
+    """Return the target of an entry of `[tool.uv.sources]` that is not an index."""
     if git := string(source.get("git")):
         revision = next((string(source.get(key)) for key in ("rev", "tag", "branch")), "")
         return f"git+{git}" + (f"@{revision}" if revision else "")
@@ -171,32 +171,30 @@ def _origin(source: Mapping[str, object]) -> str:
 
 def _at(requirement: Requirement, address: str) -> str:
     marker = f" ; {requirement.marker}" if requirement.marker else ""
-    return f"{requirement.name}{bracketed(requirement.extras)} @ {address}{marker}"
+    return f"{requirement.name}{format_extras(requirement.extras)} @ {address}{marker}"
 
 
-# Questions to uv, and targets that share one.
-#
-# A matrix has many targets that differ in nothing that a resolution depends on: a variant that only
-# copies other sources, another command, other tags. Those share one resolution (`shared`).
+# Questions to uv. Many targets of a matrix differ in nothing that affects a resolution, only in
+# copied sources, commands or tags. Those share one resolution (`group_questions`).
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One target that is to be resolved, with everything that its lock is made from."""
+    """One target to resolve, with all inputs of its lock."""
 
     target: Target
     requirements: RequirementSet
-    #: What the lock records (`locks.pylock_writer`).
+    #: Inputs that the lock records (`locks.pylock_writer`).
     inputs: Mapping[str, str]
-    #: Versions that the resolution keeps where they still fit.
+    #: Versions to keep if they still fit.
     preferred: Mapping[str, str]
 
     @property
     def key(self) -> Hashable:
-        """Equal for two questions of one run whose answers are equal.
+        """Key that is equal for two questions of one run with equal answers.
 
-        Recorded inputs leave out what is secret and what is in no order; here logins of indexes
-        count, and orders, which decide between two families that claim one distribution.
+        Recorded inputs leave out secrets and orders; here logins of indexes count, and orders,
+        which decide between two families that claim one distribution.
         """
         target = self.target
         return (
@@ -210,18 +208,17 @@ class Question:
 
 
 def question(root: Path, target: Target, upgrade: bool | Sequence[str]) -> Question:
-    """What is to be asked for `target`, with paths from `root`; `upgrade` as for `lock_targets`.
+    """Return the question of `target`, with paths from `root`; `upgrade` as for `lock_targets`.
 
-    Raises `SpecError` for inputs that cannot be read, and `UndecidedError` for a platform that
-    nothing can be resolved for.
+    Raises `SpecError` for unreadable inputs, and `UndecidedError` for an unsupported platform.
     """
     requirements = read_target_requirements(root, target)
     inputs = input_values(root, target, requirements)
     return Question(target, requirements, inputs, _kept_versions(root / target.lock, upgrade))
 
 
-def shared(questions: Iterable[Question]) -> tuple[tuple[Question, ...], ...]:
-    """The questions in groups with equal answers, in the order of the first of each."""
+def group_questions(questions: Iterable[Question]) -> tuple[tuple[Question, ...], ...]:
+    """Group questions with equal answers, in the order of the first of each."""
     groups: dict[Hashable, list[Question]] = {}
     for item in questions:
         groups.setdefault(item.key, []).append(item)
@@ -229,7 +226,7 @@ def shared(questions: Iterable[Question]) -> tuple[tuple[Question, ...], ...]:
 
 
 def _kept_versions(path: Path, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
-    """Versions of the present lock that a new resolution should keep where it can."""
+    """Return versions of the present lock that a new resolution should keep if it can."""
     if upgrade is True:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Reading a file that somebody committed: bounded, and with the place of every mistake."""
+"""Reading of committed files: bounded, and with the place of every mistake."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MOST_PACKAGES = 20_000
 
 
 def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) -> bytes:
-    """The bytes of a file, at most `most`; raises `SpecError`, which calls it `label`."""
+    """Return the bytes of a file, at most `most`; raises `SpecError` with the name `label`."""
     try:
-        # A pipe or a device would be waited for, or never end.
+        # Reading a pipe or a device could block, or never end.
         if path.exists() and not path.is_file():
             raise SpecError([Problem("it is not a file", label, hint=hint)])
         data = read_at_most(path, most)
@@ -43,7 +43,7 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
 
 
 def decode(data: bytes, label: str, marks: Sequence[tuple[bytes, str]] = ()) -> str:
-    """UTF-8 text, whose credentials are remembered (`urls`); raises `SpecError`.
+    """Decode UTF-8, and remember its credentials (`urls`); raises `SpecError`.
 
     `marks` are byte order marks of other encodings that the file may have.
     """
@@ -59,7 +59,7 @@ def decode(data: bytes, label: str, marks: Sequence[tuple[bytes, str]] = ()) -> 
 
 
 def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
-    """The document; raises `SpecError` with the line of a mistake."""
+    """Parse a document; raises `SpecError` with the line of a mistake."""
     try:
         return toml.loads(text)
     except toml.TomlError as error:
@@ -68,14 +68,14 @@ def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
 
 
 def read_toml(path: Path, label: str) -> dict[str, object]:
-    """The document in a file, which is called `label`; raises `SpecError`."""
+    """Read the document in a file with the name `label`; raises `SpecError`."""
     return load_toml(decode(read_bytes(path, label, None), label), label, None)
 
 
 def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:
-    """Lines of the headers `[[name]]`, in order; all None where they are not `count`.
+    """Return lines of the headers `[[name]]`, in order; all None if they are not `count`.
 
-    A document may write its array of tables inline, or hold such a line inside a string.
+    A document may write its array of tables inline, or have such a line inside a string.
     """
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
     lines = [number for number, line in enumerate(text.split("\n"), 1) if header.match(line)]
@@ -89,16 +89,16 @@ def check_count(packages: int, label: str) -> None:
 
 
 def address_of(table: Mapping[str, object]) -> str:
-    """The `url` of a file or a folder, else its `path`; empty for neither."""
+    """Return the `url` of a file or a folder, else its `path`; empty for neither."""
     return string(table.get("url")) or string(table.get("path"))
 
 
 def sha256_digits(text: str) -> str:
-    """The hex digits of `sha256:...`; empty for anything else."""
+    """Return the hex digits of `sha256:...`; empty for anything else."""
     match = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
     return match[1] if match else ""
 
 
 def byte_count(value: object) -> int | None:
-    """The value if it is a number of bytes, else None."""
+    """Return the value if it is a number of bytes, else None."""
     return value if isinstance(value, int) and value >= 0 else None

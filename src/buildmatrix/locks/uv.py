@@ -32,44 +32,42 @@ from buildmatrix.matrix.model import Target
 from buildmatrix.net.http.failures import TEMPORARY_STATUSES
 from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
 
-# uv's account of a failure, said in terms of the target.
-#
-# uv has no machine-readable errors: its exit status 1 means "no solution", 2 anything else, and the
-# reason is a text. All reading of that text is in this module.
+# Errors. uv has no machine-readable ones: its exit status 1 means "no solution", 2 anything else,
+# and the reason is a text. All parsing of that text is in this module.
 
 
-#: What uv puts in front of a line, now and in older releases.
+#: Prefixes of uv's lines, now and in older releases.
 _LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)\s*")
 _TLS = re.compile(r"certificate|UnknownIssuer|InvalidContentType|tls handshake", re.IGNORECASE)
-#: What uv says of a requirements file that it cannot parse, with the place.
+#: uv's message for a requirements file that it cannot parse, with the place.
 _UNPARSED = re.compile(r"((?:Unexpected|Expected) .*): (\S[^:]*):(\d+):(\d+)")
-#: What uv says when nothing but source code is published, and building is switched off.
+#: uv's message if only source distributions are published, and builds are disabled.
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building from source")
 #: Name of the project that an audit generates beside `PROJECT`.
 REQUEST_PROJECT = "buildmatrix-asked"
-#: What uv says of a distribution that is for newer Pythons than the target's.
+#: uv's message for a distribution that requires a newer Python than the target's.
 _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
-#: What is put in the place of uv's account where it was ended for taking too long.
+#: Replaces uv's message after a timeout.
 TOO_LONG = "no answer in time"
-#: How a program in Rust reports that it is out of memory.
+#: Message of a Rust program that is out of memory.
 _NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
-#: Whom uv could not reach, or what it answered.
+#: Server that uv could not reach, or its answer.
 _UNREACHABLE = re.compile(r"Failed to (?:fetch|download)[^h]*(https?://[^\s`]+)")
 _STATUS = re.compile(r"\((\d{3} [^)]*)\)")
 _LONGEST = 700
 
 
 class NoSolution(UndecidedError):
-    """What is asked for cannot be had together, or not at all."""
+    """The requirements have no solution, together or alone."""
 
     def __init__(self, message: str, python: str | None) -> None:
         super().__init__(message)
-        #: The oldest Python that what is asked for would need, where that is the reason.
+        #: The oldest Python that the requirements need, if that is the reason.
         self.python = python
 
 
 class NeedsBuilding(UndecidedError):
-    """A distribution is published as source code only, and nothing may be built."""
+    """A distribution is published as source code only, and builds are not allowed."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
@@ -78,7 +76,7 @@ class NeedsBuilding(UndecidedError):
 
 
 class Unreached(UndecidedError):
-    """An index gives no answer, and may later."""
+    """An index does not answer, and may later."""
 
     def __init__(self, message: str, host: str) -> None:
         super().__init__(message)
@@ -87,13 +85,13 @@ class Unreached(UndecidedError):
 
 
 def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
-    """The error to raise for a `uv pip compile` that failed with `stderr`."""
+    """Return the error for a `uv pip compile` that failed with `stderr`."""
     lines = [_LEAD.sub("", line).strip() for line in shown(stderr).splitlines()]
     lines = [line for line in lines if line and not line.startswith("warning:")]
     for line in lines:
         if unparsed := _UNPARSED.fullmatch(line):
             reason, file, number, column = unparsed.groups()
-            hint = "write it as uv reads it"
+            hint = "write it in a form that uv accepts"
             return SpecError([Problem(_cut(reason), file, int(number), int(column), hint)])
     message = f"{target.id}: {_sentence(target, lines)}"
     if lines and lines[0].startswith("No solution found") and not _SOURCE_ONLY.search(stderr):
@@ -107,7 +105,7 @@ def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
 
 
 def _away(text: str) -> str | None:
-    """The host that gave no answer and may later; None where that is not the reason."""
+    """Return the host that did not answer and may later; None for any other reason."""
     unreachable = _UNREACHABLE.search(text)
     if unreachable is None or TOO_LONG in text:
         return None
@@ -123,17 +121,17 @@ def _sentence(target: Target, lines: list[str]) -> str:
     text = " ".join(lines)
     if TOO_LONG in text:
         return (
-            f"uv gave {TOO_LONG} and was ended: an index answers too slowly or without end; see "
-            "which one does, or pin more versions where the search is long."
+            f"uv gave {TOO_LONG} and was stopped: an index answers too slowly or without end; find "
+            "out which one, or pin more versions if the search is long."
         )
     if _NO_MEMORY.search(text):
         return (
-            "uv needed too many gigabytes of memory and was ended: an index sends a page that has "
+            "uv ran out of memory and was stopped: an index sends a page that has "
             "no end, or that unpacks to gigabytes."
         )
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return (
-            "not everything that it needs is in uv's cache, and the network is off; "
+            "uv's cache does not have all files, and the network is off; "
             "run this once without `--offline`."
         )
     if refused := re.search(r"\((https?://\S+)\) (?:could not|returned).*?(40[13])", text):
@@ -177,11 +175,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 4].rsplit(" ", 1)[0] + " ..."
 
 
-# The settings of uv in a project that decide what is resolved.
+# Settings of uv in a project.
 #
-# An audit runs uv in a folder of its own, so that nothing else in a project that is not reviewed
-# yet takes effect: `[tool.uv.pip] python`, for example, names a program that uv would run. Keys:
-# https://docs.astral.sh/uv/reference/settings/.
+# An audit runs uv in a folder of its own, so that only settings that affect the resolution apply to
+# a project that is not reviewed yet: `[tool.uv.pip] python`, for example, names a program that uv
+# would run. Keys: https://docs.astral.sh/uv/reference/settings/.
 
 
 _RESOLUTION_KEYS = (
@@ -200,22 +198,22 @@ _RESOLUTION_KEYS = (
     "exclude-newer",
     "exclude-newer-package",
 )
-#: Settings whose values are addresses or paths that start from the project.
+#: Settings with addresses or with paths relative to the project.
 _PLACES = ("index-url", "extra-index-url", "find-links")
 
 
 def settings_of(folder: Path) -> Mapping[str, object]:
-    """The settings in `folder` that decide what is resolved.
+    """Return the settings in `folder` that affect the resolution.
 
-    Of `uv.toml`, else of `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for a file that is
-    there and no TOML.
+    From `uv.toml`, else from `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for an existing
+    file that is not TOML.
     """
     table = _table(folder) or {}
-    return {key: _rooted(key, table[key], folder) for key in _RESOLUTION_KEYS if key in table}
+    return {key: _rebase_paths(key, table[key], folder) for key in _RESOLUTION_KEYS if key in table}
 
 
 def settings_above(folder: Path) -> Mapping[str, object]:
-    """All settings that a uv that runs in `folder` takes from there, or from the nearest above."""
+    """Return all settings that uv takes from `folder`, or from the nearest one above."""
     for place in (folder.absolute(), *folder.absolute().parents):
         try:
             table = _table(place)
@@ -242,7 +240,7 @@ def _table(folder: Path) -> Mapping[str, object] | None:
 def source_of(
     name: str, project: Mapping[str, object], selection: LockSelection
 ) -> Mapping[str, object]:
-    """The entry of `[tool.uv.sources]` that holds for a distribution; empty for none."""
+    """Return the entry of `[tool.uv.sources]` for a distribution; empty for none."""
     sources = mapping(tool_table(project, "uv").get("sources"))
     for key, value in sources.items():
         if canonicalize_name(key) != name:
@@ -268,7 +266,7 @@ def project_text(
     lines: list[str],
     name: str = REQUEST_PROJECT,
 ) -> str:
-    """A `pyproject.toml` that asks for `lines`, with those settings and bindings."""
+    """Return a `pyproject.toml` that requires `lines`, with those settings and bindings."""
     sources = {distribution: {"index": index} for distribution, index in sorted(bound.items())}
     document = {
         "project": {"name": name, "version": "0", "dependencies": lines},
@@ -277,7 +275,7 @@ def project_text(
     return "".join(f"{key} = {written(value)}\n" for key, value in document.items())
 
 
-def _rooted(key: str, value: object, folder: Path) -> object:
+def _rebase_paths(key: str, value: object, folder: Path) -> object:
     if key == "index":
         items = value if isinstance(value, list) else []
         return [
@@ -303,20 +301,20 @@ def _place(value: object, folder: Path) -> object:
     return str((folder / value).resolve())
 
 
-# Finding and running `uv`, which does all resolving
+# Calls
 
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)
 
-#: Seconds for one call. Of five applications with all of their extras, asked for together, a search
-#: for versions that took 84 s was the longest seen.
+#: Timeout in seconds of one call. Of five applications with all of their extras, resolved together,
+#: the longest search for versions took 84 s.
 SECONDS = 300.0
-#: Bytes of memory of its own; that search had 0.4 GB in use, and 1 GB was not enough for it.
+#: Maximum bytes of memory; that search used 0.4 GB, and 1 GB was not enough for it.
 MEMORY = 4 << 30
 
-#: Variables that say where packages are and how to reach them: the machine's business. Every other
-#: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
+#: Variables with the place of packages and the way to them, which belong to the machine. Every
+#: other `UV_*` would change the resolution without the specification, so uv does not get it.
 _PASSED = re.compile(
     r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|INDEX_.+_(USERNAME|PASSWORD)"
     r"|CACHE_DIR|NO_CACHE|CONFIG_FILE|CREDENTIALS_DIR|KEYRING_PROVIDER|INSECURE_HOST|OFFLINE"
@@ -326,7 +324,7 @@ _PASSED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Uv:
-    """A `uv` that can be used."""
+    """A usable `uv`."""
 
     path: Path
     version: str
@@ -334,16 +332,16 @@ class Uv:
     def run(
         self, arguments: Sequence[str], folder: Path, options: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run uv in `folder` and wait for it; the caller judges the exit status.
+        """Run uv in `folder` and wait for it; the caller checks the exit status.
 
-        When it takes too long it is ended, and says so as one of its own errors.
+        After a timeout it is stopped, and its output has a message like one of its own errors.
 
         Args:
             arguments: of uv.
-            folder: where it runs; settings of uv in there, or above, count.
+            folder: where it runs; settings of uv in there, or above, apply.
             options: index options of the requirements files that `arguments` name.
 
-        Raises `UndecidedError` where only pip is configured, and uv cannot use its settings.
+        Raises `UndecidedError` if only pip is configured, and uv cannot use its settings.
         """
         forwarded = pip_settings_for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)
@@ -355,18 +353,18 @@ class Uv:
             return subprocess.CompletedProcess(command, 2, "", f"error: {TOO_LONG}\n")
 
     def interpreter(self, version: str, folder: Path) -> str | None:
-        """The Python that uv takes in `folder` to build what has to be built for `version`.
+        """Return the Python that uv uses in `folder` for builds for `version`.
 
-        That of this version, else the default, as each call would find by itself: where PATH leads
-        to versions that are not there (pyenv), the search takes longer than to resolve. None leaves
-        it to uv: settings name another Python, or there is none.
+        That of this version, else the default, as each call would find by itself: if PATH has
+        entries for missing versions (pyenv), the search takes longer than a resolution. None leaves
+        the choice to uv: settings name another Python, or there is none.
         """
         folder = folder.absolute()
         with _SEARCHES.setdefault((version, folder), threading.Lock()):
             return _interpreter(self, version, folder)
 
 
-#: Threads that look for the same Python wait for the first of them.
+#: Threads that need the same Python wait for the first of them.
 _SEARCHES: dict[tuple[str, Path], threading.Lock] = {}
 
 
@@ -386,14 +384,14 @@ def _interpreter(uv: Uv, version: str, folder: Path) -> str | None:
     return None
 
 
-#: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.
+#: Targets are locked in threads, and uv's own lookup calls `sysconfig`, which is not thread-safe.
 _FINDING = threading.Lock()
 
 
 def find_uv() -> Uv:
-    """The `uv` that came with buildmatrix, else the one on PATH.
+    """Return the `uv` that came with buildmatrix, else the one on PATH.
 
-    Raises `ComponentError` when there is none, or when it is too old.
+    Raises `ComponentError` if there is none, or if it is too old.
     """
     with _FINDING:
         return _find_uv()
@@ -441,8 +439,8 @@ def _environment() -> dict[str, str]:
         for name, value in child.user_environment().items()
         if not name.startswith("UV_") or _PASSED.fullmatch(name)
     }
-    # A virtual environment that happens to be active would lend its interpreter's markers.
+    # An active virtual environment would lend its interpreter's markers.
     passed.pop("VIRTUAL_ENV", None)
-    # A width would make uv break the lines that `explain` reads.
+    # With a width, uv would break the lines that `explain_failure` reads.
     passed.pop("COLUMNS", None)
     return passed | {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}

@@ -1,7 +1,7 @@
 """`uv.lock`, as one target would install it.
 
-One file holds all platforms, Pythons, extras and groups. uv documents the file as its own affair;
-read from `uv-resolver/src/lock/mod.rs` and from locks of revisions 1 to 5.
+One file has all platforms, Pythons, extras and groups. uv does not document the format; source:
+`uv-resolver/src/lock/mod.rs`, and locks of revisions 1 to 5.
 """
 
 from __future__ import annotations
@@ -17,21 +17,27 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.text import without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.base.urls import path_in
-from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile, in_order
+from buildmatrix.locks.lock_file import (
+    InconsistentLock,
+    LockEdge,
+    LockEntry,
+    LockFile,
+    sort_entries,
+)
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
-from buildmatrix.locks.projects import Project, find_project, places, reached
+from buildmatrix.locks.projects import Project, find_project, places, reachable_parts
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, marker_holds
 from buildmatrix.locks.text import address_of, byte_count, sha256_digits
 
 _HINT = "run `uv lock`"
-#: Kinds of source that are the user's own code.
+#: Kinds of source for the user's own code.
 _OWN = ("editable", "virtual", "directory")
-#: Dependencies that are followed at most; the largest real locks have some 5000.
+#: Maximum dependencies to follow; the largest real locks have some 5000.
 _MOST_STEPS = 500_000
 
 
 def read(file: LockFile) -> Lock:
-    """The packages that a target gets, the root projects themselves left out.
+    """Return the packages of a target, without the root projects.
 
     Raises `SpecError`.
     """
@@ -56,7 +62,7 @@ def read(file: LockFile) -> Lock:
             selection.check_python(string(pythons[name]), f"the group `{name}`")
     conflicts = _conflicts(document)
     if entries and not roots and not mapping(document.get("manifest")):
-        problem = "it names no project, so nothing says which of its packages are installed"
+        problem = "it names no project, so the installed packages are unknown"
         raise SpecError([Problem(problem, selection.label, hint=_HINT)])
     try:
         _check_environment(document, selection)
@@ -80,7 +86,7 @@ def read(file: LockFile) -> Lock:
 def _decided(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> frozenset[str]:
-    """The projects of the lock, and what it says of requirements in place of wheels."""
+    """Return the projects of the lock, and names it decides, whatever wheels require."""
     manifest = mapping(document.get("manifest"))
     said = [manifest.get(key) for key in ("overrides", "excludes", "dependency-metadata")]
     named = [string(item.get("name")) for items in (roots, *said) for item in tables(items)]
@@ -89,7 +95,7 @@ def _decided(
 
 
 def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The projects that an installation starts from: the one beside the lock, else all members."""
+    """Return the projects that an installation starts from: the one beside the lock, else all."""
     packages = tables(document.get(_key_of_packages(document)))
     beside = [
         item
@@ -101,18 +107,18 @@ def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def _key_of_packages(document: Mapping[str, object]) -> str:
-    """`package`, or the name that uv 0.2 wrote and later ones still read."""
+    """Return `package`, or its name in uv 0.2, which later releases still read."""
     return "package" if "package" in document else "distribution"
 
 
 def groups_of(table: Mapping[str, object]) -> Mapping[str, object]:
-    """The groups of a project, or of its `metadata`, by any of the names that uv reads."""
+    """Return the groups of a project, or of its `metadata`, by any of uv's names."""
     names = ("dev-dependencies", "requires-dev", "dependency-groups")
     return next((groups for name in names if (groups := mapping(table.get(name)))), {})
 
 
 def own_folder(root: Mapping[str, object]) -> str:
-    """The folder of a project of the user's own, as seen from the lock."""
+    """Return the folder of a project of the user's own, relative to the lock."""
     source = mapping(root.get("source"))
     return next((string(source[kind]) for kind in _OWN if kind in source), ".")
 
@@ -153,7 +159,7 @@ class _Walk:
         self._entries = entries
         self._conflicts = conflicts
         self._steps = 0
-        #: Active extra → the part that was asked for, and activated it.
+        #: Active extra → the part that activated it.
         self._origins: dict[str, str] = {}
         self._by_name: dict[str, list[int]] = {}
         for number, entry in enumerate(entries):
@@ -185,7 +191,7 @@ class _Walk:
         ]
 
     def check_requested(self) -> None:
-        """Raise `SpecError` where the request itself names parts that exclude one another.
+        """Raise `SpecError` if the selection itself has parts that exclude one another.
 
         `uv sync` checks this in every project that it may reach, whatever the markers say.
         """
@@ -209,7 +215,7 @@ class _Walk:
             )
 
     def run(self) -> list[tuple[LockEntry, tuple[str, ...]]]:
-        """The entries that are installed, in order, each with what requires it.
+        """Return the installed entries, in order, each with its askers.
 
         A dependency can activate an extra that a marker seen earlier names, so the walk repeats
         until no further extra is activated.
@@ -233,12 +239,12 @@ class _Walk:
                     if item.part[:1] not in ("", ":") and item.encoded in active
                 ]
             )
-        return in_order(self._entries, askers)
+        return sort_entries(self._entries, askers)
 
     def _pass(
         self, start: frozenset[str], *, every: bool = False
     ) -> tuple[dict[int, set[str]], frozenset[str]]:
-        """Return what is reached, with what requires it, and the extras that are then active.
+        """Return reached entries with their askers, and the extras that are then active.
 
         Follows `every` dependency, or only those whose markers hold.
         """
@@ -328,7 +334,7 @@ def _project_of(root: LockEntry, selection: LockSelection) -> Project | None:
 
 
 def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:
-    """Raise `SpecError` where the lock is not made for the target's platform."""
+    """Raise `SpecError` if the lock is not made for the target's platform."""
     environments = strings(document.get("supported-markers"))
     if environments and not any(selection.fits(marker) for marker in environments):
         target = selection.target
@@ -342,7 +348,7 @@ def _check_environment(document: Mapping[str, object], selection: LockSelection)
 def _names(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> tuple[set[str], set[str]]:
-    """The extras and the groups of the projects, normalized."""
+    """Return the extras and the groups of the projects, normalized."""
     extras: set[str] = set()
     groups: set[str] = {*mapping(mapping(document.get("manifest")).get("dependency-groups"))}
     for root in roots:
@@ -356,24 +362,26 @@ def _names(
 
 
 def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
-    """The groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
+    """Return the groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
     document = project.document if project is not None else {}
     declared = tool_table(document, "uv").get("default-groups", ["dev"])
     return set(groups) if declared == "all" else set(map(canonicalize_name, strings(declared)))
 
 
 def _indirect(project: Project | None, selection: LockSelection) -> set[str]:
-    """The extras that other extras include: locks have only what these add up to."""
+    """Return extras that other extras include: locks have only the expansion."""
     if project is None:
         return set()
     try:
-        return reached(project, selection.extras | {f":{group}" for group in selection.groups})
+        return reachable_parts(
+            project, selection.extras | {f":{group}" for group in selection.groups}
+        )
     except SpecError:
         return set()
 
 
 def _conflicts(document: Mapping[str, object]) -> list[frozenset[_ConflictItem]]:
-    """Sets of items that exclude one another, as the lock declares them."""
+    """Return sets of items that exclude one another, as the lock declares them."""
     declared = document.get("conflicts")
     return [
         frozenset(
@@ -442,7 +450,7 @@ def _sdist(item: Mapping[str, object], source: Mapping[str, object]) -> Sdist | 
 def _wheels(
     item: Mapping[str, object], source: Mapping[str, object], place: str
 ) -> Iterator[Wheel]:
-    """The wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
+    """Yield the wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
     for wheel in tables(item.get("wheels")):
         address = address_of(wheel) or address_of(source)
         name = string(wheel.get("filename")) or posixpath.basename(path_in(address))

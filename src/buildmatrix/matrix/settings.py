@@ -136,8 +136,7 @@ def build(
 
 
 # Placeholders: `{project}`, `{id}`, `{runtime.full}` and others, filled in per target.
- `{{` and# `}}` are single braces. `${NAME}` is left for the reader of the
- value .
+# `{{` and `}}` are single braces. `${NAME}` is left for the reader of the value.
 
 
 #: Computed on demand: it costs a process.

@@ -17,7 +17,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.base.threads import side_by_side
 from buildmatrix.catalogue.load import load
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.lines import format_extras
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import NoSolution, find_uv
@@ -52,7 +52,7 @@ def parts_left_out(out: LeftOut, label: str) -> str:
     if len(extras) + len(groups) > _NAMED:
         # An example shows how; a list of all would be too long.
         extras, groups = out.extras[:1], out.groups[:1]
-    wider = label + bracketed(extras)
+    wider = label + format_extras(extras)
     wider += f":{','.join(groups)}" if groups else ""
     return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks {more}"
 

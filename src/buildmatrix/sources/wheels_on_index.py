@@ -20,7 +20,7 @@ from buildmatrix.locks.index.budget import Need, shares
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.requires import with_askers
+from buildmatrix.locks.requires import add_askers
 from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
 from buildmatrix.matrix.model import Spec
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
@@ -81,7 +81,7 @@ def facts_of(source: Declared, options: ReadingOptions) -> Facts:
     target = resolved.target
     inventory = read_wheels(resolved, index.reader, index.deep, index.progress)
     environment = marker_environment(target)
-    lock = with_askers(resolved.lock, inventory.distributions, environment)
+    lock = add_askers(resolved.lock, inventory.distributions, environment)
     named = f"{source.text}, for {_target_names(resolved, resolutions)}"
     facts = Facts(
         shown(named if target.id not in source.text else source.text),

@@ -218,7 +218,7 @@ def test_a_reader_that_keeps_what_it_read_reads_on_when_more_is_allowed(locked: 
         assert kept.read(wheel, "heads", most=200_000).bytes_read == 0
         much = kept.read(wheel, "heads", most=30_000_000)
         assert much.inventory.binaries[0].elf.device_code
-        assert kept.remembered(wheel, "heads", most=30_000_000) == replace(much, bytes_read=0)
+        assert kept.recall_facts(wheel, "heads", most=30_000_000) == replace(much, bytes_read=0)
 
 
 def test_a_wheel_that_cannot_be_read_counts_with_the_bytes_that_the_lock_says(

@@ -202,5 +202,5 @@ def test_a_folder_can_be_an_index(
     (file,) = client.project(index, "alpha")
     assert file.url == wheel.as_uri()
     assert client.project(index, "beta") == ()
-    with pytest.raises(UndecidedError, match="is another machine"):
+    with pytest.raises(UndecidedError, match="is not this machine"):
         client.project("file://elsewhere/srv", "alpha")

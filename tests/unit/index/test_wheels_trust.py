@@ -59,7 +59,7 @@ def test_facts_under_a_hash_that_another_wheel_claims_are_not_those_of_the_hones
     booster, clean = (entry(server, packages, name) for name in (BOOSTER, CLEAN))
     planted = replace(clean, sha256=booster.sha256, size=None)
     assert not holds_cuda(reader, planted)
-    assert reader.remembered(booster, "listing") is None
+    assert reader.recall_facts(booster, "listing") is None
     assert holds_cuda(reader, booster)
     assert holds_cuda(reader, booster)
 
@@ -94,7 +94,7 @@ def test_a_hash_that_is_known_to_be_of_another_wheel_is_refused(
     clean, booster = (entry(server, packages, name) for name in (CLEAN, BOOSTER))
     reader.read(clean, "whole")
     wrong = replace(booster, sha256=clean.sha256, size=None)
-    assert reader.remembered(wrong, "listing") is None
+    assert reader.recall_facts(wrong, "listing") is None
     with pytest.raises(
         UndecidedError, match=r"holds h11 0\.16\.0 by its own metadata, not xgboost"
     ):
@@ -157,7 +157,7 @@ def test_what_a_lock_says_of_size_and_name_is_checked_on_every_hit(
     with pytest.raises(UndecidedError, match="the lock says 5"):
         reader.read(replace(booster, size=5), "listing")
     other = replace(booster, filename="xgboost-9.9-py3-none-any.whl")
-    assert reader.remembered(other, "listing") is None
+    assert reader.recall_facts(other, "listing") is None
     with pytest.raises(UndecidedError, match=r"by its own metadata, not xgboost 9\.9"):
         reader.read(other, "listing")
 

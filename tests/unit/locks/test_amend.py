@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.locks.edits import CannotAmend, amended
+from buildmatrix.locks.edits import CannotAmend, amend_toml
 
 ENTRY = {"backend": {"cpu": {"replace": {"xgboost": "xgboost-cpu"}}}}
 
 
 def test_a_key_is_added_behind_the_last_one_of_its_table() -> None:
     text = '[backend.cpu]  # plain\nbase = "x"\n\n# about rocm\n[backend.rocm]\nbase = "y"\n'
-    assert amended(text, ENTRY) == (
+    assert amend_toml(text, ENTRY) == (
         '[backend.cpu]  # plain\nbase = "x"\nreplace = { xgboost = "xgboost-cpu" }\n'
         '\n# about rocm\n[backend.rocm]\nbase = "y"\n'
     )
@@ -24,7 +24,7 @@ def test_a_key_is_added_behind_the_last_one_of_its_table() -> None:
 def test_tables_are_merged_and_lists_are_added_to() -> None:
     text = '[backend.cpu]\nreplace = { a = "b" }  # one\ndrop = [\n  "c", # two\n]\n'
     wanted = {"backend": {"cpu": {"replace": {"x": "y"}, "drop": ["d", "c"]}}}
-    result = amended(text, wanted)
+    result = amend_toml(text, wanted)
     assert tomllib.loads(result)["backend"]["cpu"] == {
         "replace": {"a": "b", "x": "y"},
         "drop": ["c", "d"],
@@ -47,7 +47,7 @@ def test_tables_are_merged_and_lists_are_added_to() -> None:
     ],
 )
 def test_however_the_file_is_written_it_says_both_then(text: str) -> None:
-    result = tomllib.loads(amended(text, ENTRY))
+    result = tomllib.loads(amend_toml(text, ENTRY))
     assert result["backend"]["cpu"].pop("replace")["xgboost"] == "xgboost-cpu"
     before = tomllib.loads(text)
     before.setdefault("backend", {}).setdefault("cpu", {}).pop("replace", None)
@@ -56,7 +56,7 @@ def test_however_the_file_is_written_it_says_both_then(text: str) -> None:
 
 def test_what_is_there_already_changes_nothing() -> None:
     text = '[backend.cpu]\nreplace = {xgboost="xgboost-cpu"}\n'
-    assert amended(text, ENTRY) == text
+    assert amend_toml(text, ENTRY) == text
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_there_already_changes_nothing() -> None:
 )
 def test_what_cannot_take_an_entry_is_refused(text: str) -> None:
     with pytest.raises(CannotAmend):
-        amended(text, ENTRY)
+        amend_toml(text, ENTRY)
 
 
 _NAMES = st.text("abz-_. \"\\'é", min_size=1, max_size=6)
@@ -80,6 +80,6 @@ _NAMES = st.text("abz-_. \"\\'é", min_size=1, max_size=6)
 def test_any_name_can_be_written(tables: dict[str, dict[str, str]], name: str) -> None:
     text = "[backend.cpu]\nbase = 1\n\n# next\n[x]\n"
     wanted = {"backend": {"cpu": {"replace": {name: name}}}, "x": tables}
-    found = tomllib.loads(amended(text, wanted))
+    found = tomllib.loads(amend_toml(text, wanted))
     assert found["backend"]["cpu"] == {"base": 1, "replace": {name: name}}
     assert found["x"] == tables

@@ -66,9 +66,9 @@ def test_a_name_that_is_none_is_passed_over() -> None:
 def test_source_only_and_other_platforms_are_told_apart() -> None:
     # A resolver leaves out wheels for other platforms, so there may be some.
     assert refusal(package(source_only=True), target()) == (
-        "there is only its source code, and no wheel for linux/amd64 with Python 3.11"
+        "there is only its source distribution, and no wheel for linux/amd64 with Python 3.11"
     )
-    assert refusal(package(), target()) == "its lock names no file of it"
+    assert refusal(package(), target()) == "its lock has no file of it"
     said = refusal(package(ARM, "torch-2.9.0-cp311-cp311-win_amd64.whl"), target())
     assert said is not None
     assert said.startswith("it has no wheel for linux/amd64 with Python 3.11; the nearest is for ")

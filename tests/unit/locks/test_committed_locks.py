@@ -200,7 +200,7 @@ def test_a_uv_lock_that_is_nobodys_is_not_taken_for_an_empty_one(tmp_path: Path)
         'version = 1\nrequires-python = ">=3.11"\n[[package]]\nname = "six"\n'
         'version = "1.16"\nsource = { registry = "https://pypi.org/simple" }\n'
     )
-    assert "it names no project, so nothing says which of its packages" in error(lock)
+    assert "it names no project, so the installed packages" in error(lock)
 
 
 def test_an_extra_that_a_lock_does_not_have_is_an_error_with_those_it_has() -> None:
@@ -811,13 +811,11 @@ def test_a_lock_that_only_its_tool_reads_says_how_to_export_it(
     path.write_text("")
     with pytest.raises(UsageError) as caught:
         read_committed(LockSelection(path, name, target()))
-    assert caught.value.message == f"{name} is not read; `{command}` makes a lock that is"
+    assert caught.value.message == f"{name} is not supported; run `{command}` to make one that is"
     assert LockSource.is_named_so(path.name)
 
 
 def test_a_file_that_is_no_lock_by_its_name_says_what_is(tmp_path: Path) -> None:
     (tmp_path / "Cargo.lock").write_text("")
-    with pytest.raises(
-        UsageError, match=r"Cargo\.lock is not a lock that can be read; those are pyl"
-    ):
+    with pytest.raises(UsageError, match=r"Cargo\.lock is not a supported lock; supported are pyl"):
         read_committed(ask(tmp_path / "Cargo.lock"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.locks.edits import CannotRewrite, renamed_item
+from buildmatrix.locks.edits import CannotRewrite, rename_in_environment
 from buildmatrix.locks.requirement_files import (
     LARGEST_ENVIRONMENT,
     read_environment,
@@ -119,7 +119,7 @@ def test_a_hostile_environment_is_refused_soon(name: str, no_hang: None) -> None
 
 def renamed(item: str) -> str:
     text = f"{HEAD}  - pip:\n{item}\n    - other\n"
-    return renamed_item(text, 3, "xgboost", "xgboost-cpu", None).splitlines()[2]
+    return rename_in_environment(text, 3, "xgboost", "xgboost-cpu", None).splitlines()[2]
 
 
 @pytest.mark.parametrize(

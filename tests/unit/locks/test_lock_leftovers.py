@@ -34,7 +34,7 @@ def project(root: Path, *locks: str):
 def test_a_lock_of_a_target_that_is_no_more_is_named(tmp_path: Path) -> None:
     spec = project(tmp_path, "cpu-py312-default", "old")
     assert leftovers(spec) == (
-        "locks/pylock.old.toml is the lock of no target of buildmatrix.toml; delete it unless "
+        "locks/pylock.old.toml belongs to no target of buildmatrix.toml; delete it unless "
         "another specification uses it",
     )
 

@@ -172,7 +172,7 @@ def test_a_replacement_that_is_replaced_itself_is_an_error_and_not_an_empty_lock
     write(tmp_path, "xgboost\n")
     problem = error(tmp_path, target(replace=replace))
     assert isinstance(problem, UsageError)
-    assert "say what xgboost is to become in the end" in problem.message
+    assert "write the final replacement of xgboost" in problem.message
 
 
 def test_drop_takes_a_distribution_out_wherever_it_is_asked_for(
@@ -364,11 +364,11 @@ def test_settings_beside_the_specification_count_and_are_an_input(
         ("./dist/app-1.0-py3-none-any.whl\n", "requirements.in:1: `./dist/app"),
         ("-r missing.in\n", "missing.in: cannot be read: no such file or directory"),
         ("-r https://wheels.example.com/all.txt\n", "is read from the network"),
-        ("six\nnumpy \\\n  >=2\n", "requirements.in:2: this line goes on in the next one"),
-        ("numpy>=2 \\\n\n", "requirements.in:1: this line goes on in the next one"),
+        ("six\nnumpy \\\n  >=2\n", "requirements.in:2: this line continues on the next one"),
+        ("numpy>=2 \\\n\n", "requirements.in:1: this line continues on the next one"),
         ("numpy>=2 --foo=1\n", "requirements.in:1: `--foo=1` is not an option of a requirement"),
         ("numpy --hash=md5:12\n", "requirements.in:1: the hashes of this line cannot be checked"),
-        ("numpy\n--require-hashes\n", "requirements.in:2: `--require-hashes` cannot be obeyed"),
+        ("numpy\n--require-hashes\n", "requirements.in:2: `--require-hashes` is not supported"),
         ("numpy\n--foo\n", "requirements.in:2:1: Unexpected '-'"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_project_without_a_wheel_for_every_image_is_refused(
     assert isinstance(error, BuildError)
     assert error.message.startswith("cpu-py311-server: app/pyproject.toml: ")
     assert said in error.message
-    with pytest.raises(BuildError, match=r"server holds no wheel of app/pyproject\.toml"):
+    with pytest.raises(BuildError, match=r"server has no wheel of app/pyproject\.toml"):
         project_packages(tmp_path, TARGET)
 
 
@@ -142,7 +142,7 @@ def test_members_of_a_workspace_are_built_and_other_folders_are_not(
     why = trouble_with(root, target, allow_stale=True)
     if len(built) == 1:
         assert why is not None
-        assert f"engine 1.0 is locked as {folder}, which is no file with a hash" in why
+        assert f"engine 1.0 is locked as {folder}, which is not a file with a hash" in why
         return
     assert why is None
     assert ProjectWheels(root, offline=True).provide(target) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.locks.edits import CannotRewrite, renamed_line, renamed_string, unified
+from buildmatrix.locks.edits import CannotRewrite, rename_in_line, rename_in_toml, unified
 
 
 @pytest.mark.parametrize(
@@ -24,19 +24,19 @@ from buildmatrix.locks.edits import CannotRewrite, renamed_line, renamed_string,
     ],
 )
 def test_only_the_name_changes(before: str, after: str) -> None:
-    assert renamed_line(before, 1, "xgboost", "xgboost-cpu") == after
+    assert rename_in_line(before, 1, "xgboost", "xgboost-cpu") == after
 
 
 def test_another_range_takes_the_place_of_the_old_one() -> None:
     line = "xgboost ==3.4.1 ; python_version > '3'  # why"
-    assert renamed_line(line, 1, "xgboost", "xgboost-cpu", "==3.4.0") == (
+    assert rename_in_line(line, 1, "xgboost", "xgboost-cpu", "==3.4.0") == (
         "xgboost-cpu==3.4.0 ; python_version > '3'  # why"
     )
 
 
 def test_other_lines_and_line_ends_stay() -> None:
     text = "a\r\nxgboost\r\n\r\n# xgboost\r\nb"
-    assert renamed_line(text, 2, "xgboost", "x-cpu") == "a\r\nx-cpu\r\n\r\n# xgboost\r\nb"
+    assert rename_in_line(text, 2, "xgboost", "x-cpu") == "a\r\nx-cpu\r\n\r\n# xgboost\r\nb"
 
 
 @pytest.mark.parametrize(
@@ -45,27 +45,27 @@ def test_other_lines_and_line_ends_stay() -> None:
         ("xgboost==3 --hash=sha256:00", "hashes"),
         ("xgboost==3 \\\n  --hash=sha256:00", "hashes"),
         ("xgboost \\\n  ==3", "next line"),
-        ("xgboost @ https://example.com/x.whl", "says more"),
-        ("numpy", "says more"),
-        ("-e ./xgboost", "says more"),
+        ("xgboost @ https://example.com/x.whl", "has more"),
+        ("numpy", "has more"),
+        ("-e ./xgboost", "has more"),
         ("# xgboost", "no such line"),
     ],
 )
 def test_a_line_that_says_more_is_refused(line: str, why: str) -> None:
     with pytest.raises(CannotRewrite, match=why):
-        renamed_line(line, 1, "xgboost", "xgboost-cpu")
+        rename_in_line(line, 1, "xgboost", "xgboost-cpu")
 
 
 def test_a_string_of_a_project_file_is_found_on_its_line() -> None:
     text = "[project]\ndependencies = ['numpy', 'xgboost>=3']  # xgboost>=3\n"
-    assert renamed_string(text, 2, "xgboost>=3", "xgboost", "x-cpu") == (
+    assert rename_in_toml(text, 2, "xgboost>=3", "xgboost", "x-cpu") == (
         "[project]\ndependencies = ['numpy', 'x-cpu>=3']  # xgboost>=3\n"
     )
 
 
 def test_a_string_that_stands_there_twice_is_refused() -> None:
     with pytest.raises(CannotRewrite, match="one string"):
-        renamed_string('a = ["xgboost", "xgboost"]', 1, "xgboost", "xgboost", "x-cpu")
+        rename_in_toml('a = ["xgboost", "xgboost"]', 1, "xgboost", "xgboost", "x-cpu")
 
 
 @pytest.mark.parametrize("before", ["a\nb\nc\n", "a\nb\nc", "b", "a\r\nb\r\n", "a\x0cb\nb\n"])

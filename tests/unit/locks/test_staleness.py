@@ -90,7 +90,7 @@ def test_a_changed_value_is_told_before_and_after(
 def test_a_missing_a_broken_and_a_foreign_lock_are_reasons_too(root: Path) -> None:
     path = root / CPU.lock
     path.write_text(BODY)
-    assert reason(root) == f"{CPU.lock} does not say what it was made from"
+    assert reason(root) == f"{CPU.lock} does not record its inputs"
     path.write_text("[[")
     assert "not TOML" in str(reason(root))
     path.unlink()

@@ -395,19 +395,19 @@ def test_a_pylock_of_another_tool_is_the_projects_and_ours_is_written(tmp_path: 
         ('lock = "lock.json"', "`defaults.lock` `lock.json` is not a path of a lock"),
         (
             'lock = "uv.lock"\nrequirements = ["base.in"]',
-            "`requirements` are not installed in cpu-py311-default: `uv.lock` says what is",
+            "`requirements` have no effect in cpu-py311-default: `uv.lock` decides what is",
         ),
         (
             'lock = "uv.lock"\nreplace = { torch = "torch-cpu" }',
-            "`replace` changes nothing in cpu-py311-default: `uv.lock` says what is installed",
+            "`replace` has no effect in cpu-py311-default: `uv.lock` decides what is installed",
         ),
         (
             'lock = "uv.lock"\nonly-groups = ["dev"]\nextras = ["cpu"]',
-            "cpu-py311-default has `only-groups`, and extras or groups beside them",
+            "cpu-py311-default has `only-groups`, together with extras or groups",
         ),
         (
             'lock = "locks/{id}.toml"\nrequirements = ["base.in"]\ngroups = ["dev"]',
-            "`groups` of cpu-py311-default are those of a lock that the project has",
+            "`groups` of cpu-py311-default need a lock of the project",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.judge.subject import locked
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.requires import with_askers
+from buildmatrix.locks.requires import add_askers
 from buildmatrix.locks.selection import LockSelection, marker_environment
 from buildmatrix.matrix.model import Policy
 from buildmatrix.sources.model import requirement_lines
@@ -48,7 +48,7 @@ web = ["numpy"]
 
 def lock_of(path: Path) -> Lock:
     lock = read_committed(LockSelection(path, path.name, target()))[0].lock
-    return with_askers(lock, WHEELS, marker_environment(target()))
+    return add_askers(lock, WHEELS, marker_environment(target()))
 
 
 def via(lock: Lock) -> dict[str, tuple[str, ...]]:

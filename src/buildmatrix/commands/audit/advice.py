@@ -114,7 +114,7 @@ class ChangedModules:
         try:
             if deeper:
                 return self._reader.read(wheel, "heads", most=MOST_OF_ONE)
-            return self._reader.remembered(wheel, "listing")
+            return self._reader.recall_facts(wheel, "listing")
         except UndecidedError:
             return None
 

@@ -18,13 +18,13 @@ from buildmatrix.judge.model import Finding, Fix, SpecChange, Trial
 from buildmatrix.locks.edits import (
     CannotAmend,
     CannotRewrite,
-    amended,
-    renamed_item,
-    renamed_line,
-    renamed_string,
+    amend_toml,
+    rename_in_environment,
+    rename_in_line,
+    rename_in_toml,
     unified,
 )
-from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.lines import format_extras
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import is_environment, read_requirements
 from buildmatrix.matrix.model import Target
@@ -150,7 +150,7 @@ def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
         spec.root / name for target in spec.targets for name in target.requirements if name
     }
     try:
-        draft.put(text, amended(text.after, {"backend": {backend: entry(change)}}))
+        draft.put(text, amend_toml(text.after, {"backend": {backend: entry(change)}}))
     except CannotAmend as error:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
@@ -185,7 +185,7 @@ def _in_requirement(
     requirement = parse_requirement(parsed.name)
     if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
         raise CannotWrite(f"{parsed} is no file")
-    extras = bracketed(requirement.extras)
+    extras = format_extras(requirement.extras)
     ranged = str(requirement.specifier) if only is None else only
     draft.ranges.add(str(requirement.specifier))
     draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
@@ -210,7 +210,7 @@ def _in_requirements(
         if _line(text.after, line.line) != _line(text.before, line.line):
             continue  # Another SOURCE includes the same file.
         try:
-            renamed = renamed_item if is_environment(line.file) else renamed_line
+            renamed = rename_in_environment if is_environment(line.file) else rename_in_line
             anew = renamed(body, line.line, change.name, change.value, only)
         except CannotRewrite as error:
             raise CannotWrite(f"{line} is not changed: {error}") from error
@@ -241,7 +241,7 @@ def _in_project(
         text = draft.edit(path)
         head, body = _without_bom(text.after)
         try:
-            anew = renamed_string(
+            anew = rename_in_toml(
                 body, requirement.line, requirement.text, change.name, change.value, only
             )
         except CannotRewrite as error:
@@ -260,7 +260,7 @@ def _in_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
     text = draft.edit(path)
     additions = entries if path == own else {"tool": {"uv": entries}}
     try:
-        draft.put(text, amended(text.after, additions))
+        draft.put(text, amend_toml(text.after, additions))
     except CannotAmend as error:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 

@@ -33,7 +33,7 @@ from buildmatrix.judge.unread import source_verdicts, unread_rests
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Readings, key
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.locks.requires import lacking, with_askers
+from buildmatrix.locks.requires import add_askers, find_missing
 from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.sources.resolved import Resolved
 from buildmatrix.sources.wheels_on_index import chosen_wheels
@@ -159,11 +159,11 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     }
     merged = merger.merged(work, readings)
     environment = marker_environment(target)
-    lock = with_askers(lock, merged.inventory.distributions, environment)
+    lock = add_askers(lock, merged.inventory.distributions, environment)
     work.added = lock.unread
     if lock.is_completed:
         late = installed_environment(target)
-        work.added += _added(lacking(lock, merged.inventory.distributions, late))
+        work.added += _added(find_missing(lock, merged.inventory.distributions, late))
     link_tables(work, readings, merger)
     known_unread = merged.inventory.unread
     merged = replace(

@@ -1,1 +1,1 @@
-"""Packages on an index: pages, metadata, and wheels that are read where they lie."""
+"""Packages on an index: pages, metadata, and wheels that are read in parts, within a budget."""

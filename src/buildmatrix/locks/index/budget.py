@@ -1,4 +1,4 @@
-"""Byte budgets: how much of which wheel is read beyond its list of files."""
+"""Byte budgets: the bytes of each wheel that may be read beyond its list of files."""
 
 from __future__ import annotations
 
@@ -9,71 +9,69 @@ from buildmatrix.facts.inventory.filters import LEAST, may_be_container, may_hid
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
 
-# Amounts of a wheel that are read at `heads`; budgets are computed from the same numbers
+# Amounts read at `heads`; budgets are computed from the same numbers
 
 
-#: Parts that are this close to each other are one request: a request costs as much as these bytes.
+#: Parts that are this close make one request: a request costs as much as these bytes.
 GAP = 64 << 10
-#: Compressed bytes of a member that are read as its beginning. In half of the large libraries the
-#: names that they link stand in them.
+#: Compressed bytes of a member that count as its beginning. In half of the large libraries, it has
+#: the names of the linked libraries.
 HEAD = 64 << 10
-#: Compressed bytes of a member that are read where its name says that it is harmless, and how many
-#: small members are looked at so, the largest first: their first bytes say what they are.
+#: Compressed bytes to read of a member with a harmless name, and the number of small members to
+#: read so, the largest first: their first bytes show what they are.
 SNIFF = 1 << 10
 MOST_SNIFFED = 32
 #: A member with fewer compressed bytes is read whole: its facts are then complete.
 SMALL = 256 << 10
-#: A larger one with no more than this is read whole where it loads libraries by name, which stand
-#: anywhere in its data.
+#: A larger one up to this size is read whole if it loads libraries by name, which may be anywhere
+#: in its data.
 NEARLY_SMALL = 512 << 10
-#: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
-#: be known from a part of them.
+#: Compressed bytes of all Python files together that are always read. Parts of them do not show
+#: what an import reaches.
 FEW_PYTHON = 1 << 20
-#: A member is streamed up to this part of it as long as others wait, and there is not enough for
-#: all: where device code is most of a file, most often it begins before.
+#: A member is streamed up to this part of it while others wait and bytes are scarce: if a file is
+#: mostly device code, it usually begins before.
 FIRST_PART = 4
-#: Compressed bytes of a member that are read as its end, where its beginning leaves open what its
-#: data is: at first, and where that does not hold the names of all sections. Deflate begins a block
-#: every 10 to 40 KiB.
+#: Compressed bytes read as the end of a member whose beginning does not show what its data is: at
+#: first, and if that lacks the names of all sections. Deflate begins a block every 10 to 40 KiB.
 ENDS = (64 << 10, 256 << 10)
-#: Binaries of one wheel whose ends are read; those with most data first.
+#: Binaries of one wheel whose ends are read; those with the most data first.
 MOST_ENDS = 16
-#: Compressed bytes of a member that are read somewhere in its middle, to see whether device code
-#: lies there, and how many such places are tried. One program for several architectures takes
-#: some 500 KB.
+#: Compressed bytes read in the middle of a member, to find device code there, and the number of
+#: such attempts. One program for several architectures takes some 500 KB.
 MIDDLE = 512 << 10
 MIDDLES = 8
 
 #: Bytes of the large containers of one wheel that are read whole beyond its share: the jar of ray,
-#: whose list of files alone does not settle it, has 32 MB.
+#: whose list of files does not decide, has 32 MB.
 CONTAINERS_WHOLE = 48 << 20
-#: Compressed bytes of a deflated archive that are read as its end, one after the other until they
-#: hold its list of files. That of h2o's jar, with 79,000 files, takes 2 MB.
+#: Compressed bytes read as the end of a deflated archive, one after the other until they include
+#: its list of files. That of h2o's jar, with 79,000 files, takes 2 MB.
 NESTED_ENDS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
-#: Compressed bytes of a library that are read as its end, until they hold its dynamic section. Data
-#: lie behind that: 1.3 MB in libnvJitLink.so.12, which take 600 KB.
+#: Compressed bytes read as the end of a library, until they include its dynamic section. Data
+#: follows that: 1.3 MB in libnvJitLink.so.12, which take 600 KB.
 DYNAMIC_ENDS = (128 << 10, 512 << 10, 3 << 19)
 
 
 def is_small(member: Member) -> bool:
-    """Return True if a member is read whole where there is enough."""
+    """Return True if a member is read whole when the budget allows."""
     return member.compressed <= SMALL and member.size <= LARGEST_HELD
 
 
 def tables_cost(member: Member) -> int:
-    """Bytes that the tables of a member take at most, but for its symbols."""
+    """Return the maximum bytes of a member's tables, without its symbols."""
     return (
         member.compressed if is_small(member) else min(member.compressed, HEAD + DYNAMIC_ENDS[-1])
     )
 
 
 def nested_ends(compressed: int) -> tuple[int, ...]:
-    """The lengths that are tried of an archive: all of it costs little more than half of it."""
+    """Return the lengths to try for an archive: all of it costs little more than half of it."""
     return tuple(length for length in NESTED_ENDS if length <= compressed // FIRST_PART)
 
 
-def masked(members: Iterable[Member]) -> Iterator[Member]:
-    """Files with harmless names whose first bytes are asked what they are, the largest first.
+def disguised_members(members: Iterable[Member]) -> Iterator[Member]:
+    """Yield files with harmless names whose first bytes are read anyway, the largest first.
 
     All large ones, and some of the small: those decide next to nothing, and there may be thousands.
     """
@@ -85,15 +83,13 @@ def masked(members: Iterable[Member]) -> Iterator[Member]:
 
 
 def useful(member: Member) -> int:
-    """Bytes of a member that is not small that a first look can use."""
+    """Return the bytes of a member that is not small that a first look can use."""
     if member.compressed <= NEARLY_SMALL:
         return member.compressed + HEAD
     return max(HEAD, member.compressed // FIRST_PART)
 
 
-# Bytes of each wheel that may be read beyond its list of files.
-#
-# The shares depend on sizes alone, never on what was read or remembered before: the same lock gives
+# Shares. They depend on sizes alone, never on what was read or cached before: the same lock gives
 # the same report whether the cache is warm or cold.
 
 
@@ -114,13 +110,13 @@ LEAST_OF_ONE = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a look into one wheel can use, and that it may use at most."""
+    """Bytes that reading one wheel can use, and its limit."""
 
     bytes: int
     limit: int
-    #: What everything that may matter takes, its beginnings once more.
+    #: Bytes of everything that may matter, beginnings counted twice.
     whole: int
-    #: Bytes of containers: of these, a part says no more than their lists.
+    #: Bytes of containers: a part of one shows no more than its list.
     packed: int = 0
 
     @property
@@ -130,7 +126,7 @@ class Need:
 
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
-        """What reading the beginnings of all binaries among `members`, and Python, takes."""
+        """Compute the need for the beginnings of all binaries among `members`, and Python."""
         members = tuple(members)
         binaries = python = whole = packed = 0
         for member in members:
@@ -143,7 +139,7 @@ class Need:
                 if may_be_container(member.path):
                     whole += max(nested_ends(member.compressed), default=0)
                     packed += member.compressed
-        hidden = [member.compressed for member in masked(members)]
+        hidden = [member.compressed for member in disguised_members(members)]
         if python > FEW_PYTHON:
             hidden += [
                 SNIFF for member in members if member.path.endswith(".py") and member.size >= LEAST
@@ -151,7 +147,7 @@ class Need:
         sniffed = sum(min(compressed, SNIFF) for compressed in hidden)
         run = everything = python if python <= FEW_PYTHON else 0
         if binaries < python:
-            # Little else can be known of it; of many files an import runs less than half.
+            # Little else can be learned from it; of many files an import runs less than half.
             run = max(min(python, FEW_PYTHON), python * 9 // 20)
             everything = python
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
@@ -160,22 +156,21 @@ class Need:
 
     @property
     def most(self) -> int:
-        """What it gets where there is enough."""
+        """The share if there is enough for all."""
         return min(self.bytes, self.limit)
 
 
 def shares(
     groups: Sequence[Mapping[str, Need]], total: int, reserved: int = 0
 ) -> Mapping[str, int]:
-    """Wheel -> bytes that may be read of it, for those that get any.
+    """Return wheel → bytes that may be read of it, for wheels with any.
 
     Args:
-        groups: the wheels to look into; the group that matters most comes first and gets what it
-            can use before the next one does.
+        groups: wheels by priority; the first group gets all that it can use before the next one.
         total: bytes of all wheels.
-        reserved: bytes that are for something else.
+        reserved: bytes for other purposes.
 
-    Within a group, those that need little get what they can use, and the others share the rest.
+    Within a group, small needs are met in full, and the others share the rest.
     """
     available = most(total) - reserved
     result: dict[str, int] = {}
@@ -191,10 +186,10 @@ def shares(
 
 
 def leftover_shares(needed: Mapping[str, Need], total: int, spent: int) -> Mapping[str, int]:
-    """Wheel -> bytes that may be read of it, where the first share was too little.
+    """Return wheel → bytes that may be read of it, if the first share was too small.
 
-    What the shares left, `spent` being those, goes to those that it is enough for as a whole, the
-    heaviest first, as most can hide there. What is left then goes to the heaviest of the others.
+    The unused budget, `spent` being used, goes to wheels that it covers completely, the heaviest
+    first, as most can hide there. The rest goes to the heaviest of the others.
     """
     available = most(total) - spent
     result: dict[str, int] = {}
@@ -211,5 +206,5 @@ def leftover_shares(needed: Mapping[str, Need], total: int, spent: int) -> Mappi
 
 
 def most(total: int) -> int:
-    """Bytes that may be read beyond the lists of wheels that have `total` bytes together."""
+    """Return the bytes that may be read beyond the lists of wheels of `total` bytes together."""
     return max(total // PART_OF_ALL, FLOOR - total // FLOOR_SINKS)

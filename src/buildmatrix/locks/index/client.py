@@ -18,7 +18,7 @@ from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.base.urls import remembered
+from buildmatrix.base.urls import recall_urls
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.images.store.cache import DAY, Cache, Store
@@ -29,12 +29,12 @@ from buildmatrix.net.http.failures import Patience
 from buildmatrix.net.http.machine_indexes import Index, configured_trust, servers
 from buildmatrix.net.http.requests import Requests
 
-# Answers of indexes, cached on disk: pages and metadata, never files
+# Cache of pages and metadata, never of files
 
 
 #: Bytes of all entries together; the oldest go first.
 PAGE_CACHE_LIMIT = 256 << 20
-#: Changes with the layout of `Page`.
+#: Incremented with the layout of `Page`.
 _VERSION = "2"
 
 
@@ -44,7 +44,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     #: None for what it does not have.
     body: bytes | None
     content_type: str
-    #: Where it came from in the end; what its links are relative to.
+    #: Final address; its links are relative to it.
     url: str
     etag: str | None
     #: Seconds since the epoch until it can be used without asking.
@@ -55,12 +55,12 @@ PAGE = msgspec.msgpack.Decoder(prepare_type(Page))
 
 
 def pages_of(cache: Cache, limit: int = PAGE_CACHE_LIMIT) -> Store:
-    """The pages that a cache keeps; keys are addresses without credentials."""
+    """Return the pages in a cache; keys are addresses without credentials."""
     return cache.store("index", _VERSION, limit=limit, age=90 * DAY)
 
 
 def fresh_until(cache_control: str, most: float) -> float | None:
-    """Until when an answer of now with this `Cache-Control` can be used; None: not to be kept.
+    """Return until when an answer with this `Cache-Control` can be used; None: do not cache.
 
     `most`: seconds, also for an answer that says nothing (RFC 9111, 4.2 and 5.2.2).
     """
@@ -76,11 +76,9 @@ def fresh_until(cache_control: str, most: float) -> float | None:
     return time.time() + seconds
 
 
-# User names and passwords by server.
-#
-# Sources, the first that knows the server wins: the URL itself; an index URL of this machine's
-# configuration that holds them (files of that index are on the same server); uv's
-# UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; a URL in what is audited
+# Credentials, from the first source with the server: the URL itself; an index URL of this machine's
+# configuration that has them (files of that index are on the same server); uv's
+# UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; a URL in an audited file
 # (`urls`); netrc, as curl and pip read it, without its `default` entry, which would send the
 # password to every server that a page links to.
 
@@ -110,18 +108,18 @@ class Credentials:
             self._logins.setdefault(address.origin, login)
 
     def of(self, address: HttpAddress) -> Login | None:
-        """What to send to the server of `address`."""
+        """Return the credentials for the server of `address`."""
         self._take_remembered()
         login = _login_in_url(address) or self._logins.get(address.origin)
         if login is not None:
             return login
-        # Any page may link to http://, and the password would be readable on the way.
+        # Any page may link to http://, which would expose the password.
         if address.scheme == "http" and address.origin not in self._configured:
             return None
         return self._netrc.get(address.host)
 
     def _take_remembered(self) -> None:
-        urls = remembered()
+        urls = recall_urls()
         for url in urls[self._urls_taken :]:
             with suppress(UndecidedError):
                 self.remember(parse(url))
@@ -158,18 +156,18 @@ def _read_netrc(environment: Mapping[str, str]) -> Mapping[str, Login]:
     }
 
 
-# Pages of an index: the files that it has of a distribution
+# Pages
 
 
-#: Seconds for which a page is not asked for again, as uv has it.
+#: Seconds for which a page is not requested again, as in uv.
 FRESH = 600.0
-#: Files of all pages that are held in memory.
+#: Files of all pages in memory.
 MOST_HELD = 50_000
 _GONE = (404, 410)
 
 
 class SimplePages:
-    """Pages, for all threads."""
+    """Cached pages, for all threads."""
 
     def __init__(self, requests: Requests, credentials: Credentials, store: Store) -> None:
         self._requests = requests
@@ -208,7 +206,7 @@ class SimplePages:
         return read_page(page.body, page.content_type, page.url, str(address))
 
     def _ask(self, address: HttpAddress) -> Page:
-        """The page at `address`, kept or new."""
+        """Return the page at `address`, from the cache or requested."""
         key = f"page {address.url}"
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
         kept_page = self._store.load(key, PAGE)
@@ -250,34 +248,34 @@ def _is_local(url: str) -> bool:
 
 
 def _local_page(url: str) -> tuple[IndexFile, ...]:
-    """A folder of this machine in the layout of an index, as uv and pip take it."""
+    """Read a folder of this machine in the layout of an index, as uv and pip do."""
     page = f"{url}index.html"
     data = _read_local(page, LARGEST_PAGE)
     return () if data is None else read_page(data, "text/html", page, page)
 
 
 def _read_local(url: str, limit: int) -> bytes | None:
-    """A file of this machine; None where there is none."""
+    """Read a file of this machine; None if there is none."""
     parts = urlsplit(url)
     path = Path(url2pathname(parts.path))
     try:
         if parts.netloc not in ("", "localhost"):
-            raise OSError(f"{parts.netloc!r} is another machine")
+            raise OSError(f"{parts.netloc!r} is not this machine")
         if not path.is_file():
             return None
         data = read_at_most(path, limit)
     except OSError as error:
         raise UndecidedError(f"{url} cannot be read: {reason(error)}") from error
     if len(data) > limit:
-        raise UndecidedError(f"{url} is larger than {limit >> 20} MiB, which no honest page is")
+        raise UndecidedError(f"{url} exceeds the limit of {limit >> 20} MiB for pages")
     return data
 
 
 class Client(Closing):
-    """Asks package indexes, for all threads at once; connections are shared and kept.
+    """Client of package indexes, for all threads at once; connections are shared and kept open.
 
-    `offline`: nothing is asked for. `cache`: where pages and metadata are kept; None for nowhere.
-    Everything raises `UndecidedError` where an index does not give what it should.
+    `offline`: no requests. `cache`: for pages and metadata; None for no cache. All methods raise
+    `UndecidedError` for invalid or missing answers.
     """
 
     def __init__(
@@ -297,12 +295,12 @@ class Client(Closing):
         )
 
     def close(self) -> None:
-        """Close all connections; what waits for a server gives up."""
+        """Close all connections; pending requests fail."""
         self._requests.close()
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that came over the network so far."""
+        """Bytes received over the network so far."""
         return self._requests.traffic.bytes
 
     @property
@@ -312,13 +310,13 @@ class Client(Closing):
 
     @property
     def away(self) -> frozenset[str]:
-        """Who gave no answer, however often it was asked, and may later: hosts and ports."""
+        """Hosts and ports that did not answer, even after retries, but may later."""
         return frozenset(self._requests.away)
 
     def open(self, url: str, size: int | None = None) -> RemoteFile:
-        """The file at `url`, to be read in parts; its end is asked for at once.
+        """Open the file at `url` for reading in parts; its end is requested at once.
 
-        `size`: bytes that a lock or a page says it has; a file of another size is an error.
+        `size`: bytes according to a lock or a page; a file of another size is an error.
         """
         address = parse(url)
         if self.offline:
@@ -329,7 +327,7 @@ class Client(Closing):
         return RemoteFile(self._requests, address, size if size is not None and size > 0 else None)
 
     def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:
-        """The files that an index has of the distribution `name`; none for one it does not know.
+        """Return an index's files of the distribution `name`; empty if the index does not have it.
 
         `index_url`: the address of a simple repository API, or of a folder laid out like one
         (`file:`).

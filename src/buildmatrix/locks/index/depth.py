@@ -1,7 +1,7 @@
-"""Reads a wheel by parts, as deep as is asked: `listing` and `heads` of `index.model.Depth`.
+"""Reading of a wheel by parts, at the depths `listing` and `heads` of `index.model.Depth`.
 
-What is read depends on the wheel's directory and on the bytes that may be spent, never on time or
-on what was cached: the same question gets the same answer.
+The parts depend on the wheel's directory and on the budget, never on time or on the cache: equal
+calls return equal facts.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from buildmatrix.locks.index.parts import (
     is_source,
 )
 
-# The Python files of a wheel, as far as an import runs them
+# Python files that an import runs
 
 
-#: Bytes of the Python files in one folder that are brought where an import runs some of them.
+#: Bytes of the Python files in one folder that are fetched if an import runs some of them.
 LARGEST_FOLDER = 512 << 10
 
 
 def read_python(parts: WheelParts) -> None:
-    """The Python files: all of them where they are few, else those that an import runs."""
+    """Read the Python files: all of them if they are few, else those that an import runs."""
     costs = {
         member.path: member.compressed
         for member in parts.members.values()
@@ -82,10 +82,10 @@ def read_python(parts: WheelParts) -> None:
 
 
 class _Folders:
-    """The Python files of each folder of a wheel that were not brought yet, with their bytes.
+    """Unread Python files of each folder of a wheel, with their bytes.
 
-    What an import reaches in one stage, files beside that are reached in later ones, most often.
-    Who brings them at the same time sends a third of the requests, for hardly more bytes.
+    Files beside those that an import reaches are usually reached in later stages. Fetching them at
+    the same time saves two thirds of the requests, for hardly more bytes.
     """
 
     def __init__(self, costs: Mapping[str, int]) -> None:
@@ -94,7 +94,7 @@ class _Folders:
             self._files.setdefault(path.rpartition("/")[0], {})[path] = cost
 
     def beside(self, paths: Iterable[str]) -> dict[str, int]:
-        """What lies beside `paths`, in folders with few bytes; each only once."""
+        """Return files beside `paths`, in folders with few bytes; each only once."""
         costs: dict[str, int] = {}
         for folder in {path.rpartition("/")[0]: None for path in paths}:
             files = self._files.pop(folder, {})
@@ -104,7 +104,7 @@ class _Folders:
 
 
 def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
-    """Look into Python files; those that could be read, with their bytes."""
+    """Read Python files; return the readable ones with their bytes."""
     parts.hold(costs)
     read: list[tuple[str, bytes]] = []
     for path in costs:
@@ -121,25 +121,25 @@ def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
     return read
 
 
-# The tables of single libraries in a wheel: what they link, need and define, and nothing else.
+# Tables of single libraries: linked libraries, needed and defined symbols.
 #
-# Linkers put the tables of symbols first, and the dynamic section, which says where they are, near
-# the end: see `index.ends`. Each library is read by itself, so the answer about it depends on its
-# own bytes alone.
+# Linkers put the tables of symbols first, and the dynamic section, which locates them, near the
+# end: see `index.ends`. Each library is read by itself, so the result depends on its own bytes
+# alone.
 
 
-#: Compressed bytes that are read as its beginning, until they hold its symbols. From the last but
-#: one on, the symbols that it defines are enough: their hashes come before all names.
+#: Compressed bytes read as its beginning, until they include its symbols. From the last but one on,
+#: the defined symbols are enough: their hashes come before all names.
 BEGINNINGS = (HEAD, 256 << 10, 1 << 20, 4 << 20)
 
 
 def read_tables(source: Ranged, paths: Iterable[str]) -> Mapping[str, Tables]:
     """Return the tables of libraries, by path.
 
-    Raises `Unreadable` when `source` is no ZIP archive, and what it raises.
+    Raises `Unreadable` if `source` is not a ZIP archive, and errors of `source`.
     """
     tables: dict[str, Tables] = {}
-    # Wheels hold no links: a library comes under each of its names.
+    # Wheels have no links: a library is stored under each of its names.
     same: dict[tuple[int, int], Elf | None] = {}
     with WheelTree(source) as tree:
         members = {member.path: member for member in tree.members}
@@ -160,7 +160,7 @@ def read_tables(source: Ranged, paths: Iterable[str]) -> Mapping[str, Tables]:
 
 
 class _Reading:
-    """A look at one member, and the bytes that it costs."""
+    """The reading of one member, and its cost in bytes."""
 
     def __init__(self, source: Ranged, tree: WheelTree, member: Member) -> None:
         self._source = source
@@ -169,7 +169,7 @@ class _Reading:
         self.cost = 0
 
     def read(self) -> Elf | None:
-        """The tables. Raises `Unreadable` and Malformed."""
+        """Read the tables. Raises `Unreadable` and Malformed."""
         member, tree = self._member, self._tree
         if is_small(member):
             self.cost = member.compressed
@@ -197,7 +197,7 @@ class _Reading:
         return elf if elf is not None and elf.dynamic_read else None
 
     def _read_linking(self, page: bytes) -> tuple[tuple[int, bytes], ...]:
-        """Offset and bytes of what the loader links by, at the end of the member."""
+        """Read offset and bytes of the loader's tables at the end of the member."""
         entry, start = self._tree.place(self._member.path)
         before = self.cost
         for length in DYNAMIC_ENDS:
@@ -224,31 +224,31 @@ def _collect(
     *,
     exports_only: bool = False,
 ) -> Elf | None:
-    """Return the facts of a file's beginning, and of parts that were read elsewhere."""
+    """Return the facts from a file's beginning and other parts."""
     prefix = Prefix(BytesSource(data))
     prefix.end = len(data)
     prefix.lent += linking
     return collect_linking(size, prefix, exports_only=exports_only)
 
 
-#: A small wheel is brought as a whole where this part of it may be read: that is one request.
+#: A small wheel is fetched whole if this part of it may be read: that is one request.
 MOST_OF_IT = 3 / 4
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read of a wheel."""
+    """Result of reading a wheel."""
 
     inventory: Inventory
     members: tuple[Member, ...]
-    #: Whether more would have been read, had more bytes been allowed.
+    #: True if more bytes would have been read within a larger limit.
     limited: bool = False
 
 
 def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading:
-    """The facts of a wheel, with `most` bytes spent on more than its listing.
+    """Return the facts of a wheel, with up to `most` bytes beyond its listing.
 
-    Raises `Unreadable` when it is no ZIP archive, and what `source` raises.
+    Raises `Unreadable` if it is not a ZIP archive, and errors of `source`.
     """
     with WheelTree(source) as tree:
         parts = WheelParts(source, tree, most)

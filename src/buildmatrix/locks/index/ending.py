@@ -1,4 +1,4 @@
-"""The last bytes of a deflated member, with or without those before them."""
+"""Deflated members read forward, and their last bytes without those before them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from functools import partial
 
 from buildmatrix.facts.binaries.stream import UNKNOWN
 
-# Bytes that arrive in order: the end of a file of a server is not known before its beginning
+# Forward reading: the end of a file on a server is unknown at its beginning
 
 
 class Forward:
-    """Reads from `chunks`, forward only."""
+    """Reader of `chunks`, forward only."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._held = b""
-        #: How much of `_held` was handed out.
+        #: Bytes of `_held` already returned.
         self._used = 0
-        #: Bytes that were handed out.
+        #: Bytes returned.
         self.at = 0
 
     def read(self, length: int) -> bytes:
@@ -53,7 +53,7 @@ class Forward:
         return data
 
     def back(self, data: bytes) -> None:
-        """Takes back what was read last."""
+        """Take back the bytes read last."""
         if self._used >= len(data):
             self._used -= len(data)
         else:
@@ -61,55 +61,53 @@ class Forward:
         self.at -= len(data)
 
     def close(self) -> None:
-        """No more is wanted."""
+        """Stop reading."""
         close = getattr(self._chunks, "close", None)
         if close is not None:
             close()
 
 
-# The last bytes of a deflated member, without those before them.
+# The end of a member.
 #
-# Deflate is made to be read from its start. But it is a row of blocks, each of which brings its own
-# codes, so who finds where a block begins can read on from there; only what its back references
-# take from the 32 KiB before stays unknown. Nothing marks the beginning: every bit is tried. Bits
-# that happen to look like one are given away by their first symbols, or because they do not lead to
-# the end of the member.
+# Deflate is read from its start. But it is a sequence of blocks with their own codes, so decoding
+# can start at the beginning of any block; only back references into the 32 KiB before stay unknown.
+# Nothing marks the beginning: every bit is tried. False beginnings show by their first symbols, or
+# because they do not lead to the end of the member.
 #
 # The same idea: Kerbiriou and Chikhi, "Parallel decompression of gzip-compressed files and random
 # access to DNA sequences" (2019). Format: RFC 1951.
 
 
-#: Inflated bytes of one end, and those of them that are held: the last ones, with the sections and
-#: their names.
+#: Inflated bytes of one end, and of them the last ones to hold, with the sections and their names.
 MOST = 8 << 20
 HELD = 4 << 20
-#: Inflated bytes of a middle: fewer prove no beginning of a block.
+#: Inflated bytes of a middle: fewer do not prove the beginning of a block.
 LEAST_MIDDLE = 32 << 10
-#: Places that are tried in one member (a tenth of a second in real ones), and those of them that
-#: are followed beyond their first symbols.
+#: Offsets tried in one member (a tenth of a second in real ones), and those of them followed beyond
+#: their first symbols.
 MOST_TRIED = 50_000
 MOST_FOLLOWED = 64
 #: Compressed bytes that hold the codes of a block.
 _CODES = 400
-#: Compressed bytes in which places are looked for at a time, inflated ones that come at a time.
+#: Compressed bytes to search at a time, and inflated bytes per step.
 _STEP = 4 << 10
 _PIECE = 256 << 10
 _WINDOW = range(1 << zlib.MAX_WBITS)
-#: What stands in for the bytes before. The place of each is told by the first two together; the
-#: third has no byte in common with the first.
+#: Stand-ins for the bytes before. The first two together show the offset of each; the third has no
+#: byte in common with the first.
 _BEFORE = (
     bytes(place & 0xFF for place in _WINDOW),
     bytes(place >> 8 for place in _WINDOW),
     bytes(place & 0xFF ^ 0xFF for place in _WINDOW),
 )
-#: How a block with codes of its own begins: 1 bit for the last one, 2 for its kind, the numbers
-#: of codes (3.2.7). Libraries use many: blocks with few are passed over, another one follows.
+#: Beginning of a block with codes of its own: 1 bit for the last one, 2 for its kind, the numbers
+#: of codes (3.2.7). Libraries use many: blocks with few are skipped, another one follows.
 _FIRST = bytes(byte for byte in range(256) if byte & 6 == 4 and byte >> 3 <= 29)
 _SECOND = bytes(byte for byte in range(256) if 16 <= byte & 31 <= 29)
 _THIRD = bytes(range(1, 256, 2))
 _BEGINNING = re.compile(b"(?=[%b][%b][%b])" % tuple(map(re.escape, (_FIRST, _SECOND, _THIRD))))
-#: What is packed already is stored in blocks (3.2.4): three bits of zero, zeros up to the next
-#: byte, the length and its complement. Those of archives have thousands of bytes.
+#: Compressed data is in stored blocks (3.2.4): three bits of zero, zeros up to the next byte, the
+#: length and its complement. Those of archives have thousands of bytes.
 _STORED = bytes(range(1 << 5))
 _LEAST_STORED = 1 << 10
 
@@ -139,23 +137,23 @@ class Ending:
         return first if all(copied == first for copied in other_copies) else None
 
 
-#: It takes a processor and some megabytes: several threads would get nothing but memory from it.
+#: Uses a whole processor and some megabytes: concurrent threads would only use memory.
 _one_at_a_time = threading.Lock()
 
 
 def inflate_end(data: bytes, most: int = MOST, held: int = HELD) -> Ending | None:
-    """What `data`, the last bytes of a deflated member, inflates to from some block on.
+    """Inflate `data`, the last bytes of a deflated member, from some block on.
 
-    None where no block begins in it, as far as can be told, and where it inflates to more than
-    `most` bytes. The last `held` bytes of it at most.
+    None if no block is found, or if the result exceeds `most` bytes. Returns at most the last
+    `held` bytes.
     """
     return _inflate(data, partial(_to_end, most=most, last=held))
 
 
 def inflate_middle(data: bytes) -> Ending | None:
-    """What `data`, some bytes of a deflated member, inflates to from some block on.
+    """Inflate `data`, bytes from the middle of a deflated member, from some block on.
 
-    None where no block begins in it, as far as can be told. The first `HELD` bytes of it at most.
+    None if no block is found. Returns at most the first `HELD` bytes.
     """
     return _inflate(data, _from_middle)
 
@@ -178,7 +176,7 @@ def _inflate(data: bytes, follow: Callable[[memoryview, bytes], bytes | None]) -
 
 
 def _places(data: bytes) -> Iterator[memoryview]:
-    """`data` from each bit on at which a block may begin, in order."""
+    """Yield `data` from each bit on at which a block may begin, in order."""
     bits = int.from_bytes(data, "little")
     shifted = [(bits >> shift).to_bytes(len(data), "little") for shift in range(8)]
     tried = 0
@@ -186,7 +184,7 @@ def _places(data: bytes) -> Iterator[memoryview]:
         places = sorted(
             (match.start(), shift)
             for shift, copy in enumerate(shifted)
-            # What begins in this step may end behind it.
+            # A block's header that begins in this step may end behind it.
             for match in _BEGINNING.finditer(copy, start, start + _STEP + 2)
         )
         yield from (memoryview(b"\0" + data[at:]) for at in _stored(data, start))
@@ -199,7 +197,7 @@ def _places(data: bytes) -> Iterator[memoryview]:
 
 
 def _from_middle(data: memoryview, before: bytes) -> bytes | None:
-    """The first bytes that `data` inflates to, where the member goes on behind it."""
+    """Return the first bytes that `data` inflates to, if the member continues behind it."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
     try:
         held = stream.decompress(data, HELD)
@@ -209,7 +207,7 @@ def _from_middle(data: memoryview, before: bytes) -> bytes | None:
 
 
 def _stored(data: bytes, start: int) -> Iterator[int]:
-    """Where in the step from `start` on the length of a stored block may stand."""
+    """Yield possible offsets of a stored block's length in the step from `start` on."""
     step = int.from_bytes(data[start : start + _STEP + 3], "little")
     complements = (step ^ step >> 16).to_bytes(_STEP + 3, "little")
     at = complements.find(b"\xff\xff")
@@ -223,7 +221,7 @@ def _stored(data: bytes, start: int) -> Iterator[int]:
 
 
 def _to_end(data: memoryview, before: bytes, most: int, last: int) -> bytes | None:
-    """The last bytes that `data` inflates to, where it ends with the member."""
+    """Return the last bytes that `data` inflates to, if it ends with the member."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
     held = bytearray()
     total = 0

@@ -1,4 +1,4 @@
-"""What lies behind the beginnings of binaries: ends, middles, and where it is needed, all of it."""
+"""Further parts of binaries behind their beginnings: ends, middles, and whole members if needed."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from buildmatrix.locks.index.ending import Ending, Forward, inflate_end, inflate
 from buildmatrix.locks.index.model import Member
 from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 
-#: Inflated bytes that are read at a time.
+#: Inflated bytes per step.
 PIECE = 64 << 10
 #: A binary with no more data than this is not streamed: it hardly makes a wheel foreign.
 LITTLE_DATA = 256 << 10
-#: Nor does a verdict hang on it, whatever its end says.
+#: A binary whose verdict does not depend on its end.
 SOME_DATA = 1 << 20
-#: Device code that decides a verdict however it is packed; where no table of sections says how much
-#: there is, a look goes on until so much has shown.
+#: Device code that decides a verdict, however it is packed; without a table of sections, reading
+#: continues until so much is found.
 MUCH_DEVICE_CODE = 16 << 20
-#: Places in the middle of a binary that have to show device code, where names do not say that a
-#: section is made for it.
+#: Places in the middle of a binary that must show device code if the name of its section is
+#: unknown.
 ENOUGH_SHOWN = 2
 
 
 def ends(parts: WheelParts) -> None:
-    """The ends of binaries with much data, and of those whose dynamic section was not read.
+    """Read the ends of binaries with much data, and of those without a dynamic section.
 
-    Segments only say what is loaded, and in most libraries that is tables for unwinding and
-    linking. Device code has sections of its own, which say how much of it there is. Linkers
-    put the dynamic section near the end, patchelf its strings.
+    Segments only show what is loaded, and in most libraries that is tables for unwinding and
+    linking. Device code has sections of its own, which show its size. Linkers put the dynamic
+    section near the end, patchelf its strings.
     """
     if parts.available is None:
         return
-    # Little settles the small among them.
+    # Little is decided by the small ones among them.
     unlinked = sorted(
         (parts.members[path] for path in _unlinked(parts)),
         key=lambda member: (is_small(member), member.compressed, member.path),
@@ -83,7 +83,7 @@ def ends(parts: WheelParts) -> None:
 
 
 def _unlinked(parts: WheelParts) -> list[str]:
-    """Binaries whose dynamic section was not read, with its strings."""
+    """Return binaries whose dynamic section was not read, or its strings."""
     return [
         path
         for path, facts in parts.facts.items()
@@ -92,7 +92,7 @@ def _unlinked(parts: WheelParts) -> list[str]:
 
 
 def _with_data(parts: WheelParts, data: int) -> list[str]:
-    """Binaries with more than so much data that was not read, the most first."""
+    """Return binaries with more than `data` unread bytes of data, the most first."""
     unread = {
         path: facts.elf.unread_data
         for path, facts in parts.facts.items()
@@ -102,14 +102,14 @@ def _with_data(parts: WheelParts, data: int) -> list[str]:
 
 
 def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
-    """Offset and length of the last `length` bytes of a member, as it is in the wheel."""
+    """Return offset and length of the last `length` bytes of a member in the wheel."""
     entry, start = parts.tree.place(path)
     size = min(length, entry.compressed)
     return start + entry.compressed - size, size
 
 
 def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
-    """Read the end of a binary; whether that gave its sections, with their names."""
+    """Read the end of a binary; return True if it has its sections, with their names."""
     entry, _ = parts.tree.place(path)
     data = parts.source.read(*_end(parts, path, length))
     end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
@@ -125,9 +125,9 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
 
 
 def _read_loading(parts: WheelParts) -> None:
-    """Binaries that load others by name, whole: those names stand anywhere in their data.
+    """Read binaries that load others by name whole: those names may be anywhere in their data.
 
-    Those that are not much larger than small ones, the smallest first.
+    Only those that are not much larger than small ones, the smallest first.
     """
     waiting = [
         member
@@ -141,7 +141,7 @@ def _read_loading(parts: WheelParts) -> None:
 
 
 def _read_whole(parts: WheelParts, member: Member) -> None:
-    """Look at all bytes of a member, which are paid for."""
+    """Read all bytes of a member, which are paid for."""
     parts.pages.pop(member.path, None)
     parts.ends.pop(member.path, None)
     try:
@@ -151,9 +151,9 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
 
 
 def _link(parts: WheelParts, path: str, end: EndSections) -> None:
-    """Look at a beginning again, now that the end gave what the loader links by.
+    """Read a beginning again, with the loader's tables from the end.
 
-    Where that is but the strings, which patchelf moves, the section itself lies before them.
+    If the end has only the strings, which patchelf moves, the section itself is before them.
     """
     member = parts.members[path]
     is_told = any(at < end.dynamic_end <= at + len(data) for at, data in end.linking)
@@ -174,15 +174,15 @@ def _link(parts: WheelParts, path: str, end: EndSections) -> None:
 
 
 def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
-    """See whether a section whose name is out of reach holds device code, as all else says.
+    """Check if a section with an unreachable name has device code, as everything else suggests.
 
-    Where device code shows at two places of the binary, there is a run of it, and no other
-    section is like those that are made for such runs.
+    If device code is found at two places of the binary, there is a run of it, and no other section
+    is like those made for such runs.
     """
     entry, start = parts.tree.place(path)
     step = entry.compressed // (MIDDLES + 1)
     shown = 0
-    # What takes most of a file covers its middle.
+    # A section with most of a file covers its middle.
     for number in sorted(range(1, MIDDLES + 1), key=lambda at: abs(2 * at - MIDDLES - 1)):
         if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
             return
@@ -197,10 +197,10 @@ def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
 
 
 def links(parts: WheelParts) -> None:
-    """Binaries whose dynamic section was not reached: whole, if all of them can be.
+    """Read binaries without a dynamic section whole, if all of them fit the budget.
 
-    What they link decides a verdict. A first share is too small for that; what a second look
-    may spend is enough.
+    Their linked libraries decide a verdict. A first share is too small for that; the second is
+    enough.
     """
     waiting = [parts.members[path] for path in _unlinked(parts)]
     available = parts.available
@@ -213,9 +213,9 @@ def links(parts: WheelParts) -> None:
 
 
 def suspects(parts: WheelParts) -> None:
-    """Binaries from their start on until device code was seen, those with most data first.
+    """Read binaries from their start until device code is found, those with most data first.
 
-    Nothing in a beginning rules it out: static runtimes leave no name there.
+    A beginning cannot rule it out: static runtimes leave no name there.
     """
     if parts.available is None:
         return
@@ -241,17 +241,17 @@ def suspects(parts: WheelParts) -> None:
 
 
 def archives(parts: WheelParts) -> None:
-    """Containers, and large files of device code or objects: whole, the small first.
+    """Read containers, and large files of device code or objects, whole, the small first.
 
-    A container that would leave the run undecided has an allowance of its own: reading on would
-    cost a user the same.
+    A container that would leave the run undecided has a budget of its own: another run would cost
+    the user the same.
     """
     if parts.available is None:
         return
     allowance = CONTAINERS_WHOLE
     for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
         cost = member.compressed
-        # What was seen of it leaves the run undecided.
+        # The part that was read leaves the run undecided.
         if member.path in parts.facts and parts.available < cost <= allowance:
             allowance -= cost
         elif not parts.affords(cost):
@@ -264,7 +264,7 @@ def archives(parts: WheelParts) -> None:
 
 
 def _whole(parts: WheelParts, member: Member) -> FileFacts:
-    """What a member is by all of its bytes, which are read once."""
+    """Return the facts of a member from all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
         facts = inspect_source(source, member.path, entry.size)
         return add_contents(facts, source, member.path, entry.size)
@@ -272,7 +272,7 @@ def _whole(parts: WheelParts, member: Member) -> FileFacts:
 
 @contextmanager
 def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, ZipEntry]]:
-    """A member as it arrives."""
+    """Yield a member as it arrives."""
     entry, start = parts.tree.place(member.path)
     forward = Forward(parts.source.stream(start))
     try:
@@ -285,7 +285,7 @@ def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, 
 
 
 def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
-    """Whether device code showed, and something says how much of it there is at least."""
+    """Return True if device code was found, with at least a minimum size."""
     device_code = reader.device_code_seen
     end = parts.ends.get(path)
     is_told = end is not None and any(
@@ -295,7 +295,7 @@ def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
 
 
 def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = None) -> None:
-    """Read a binary from its start until device code showed, or up to its byte `until`."""
+    """Read a binary from its start until device code is found, or up to its byte `until`."""
     path, size = member.path, member.size
     with (
         _inflating(parts, member) as (stream, entry),

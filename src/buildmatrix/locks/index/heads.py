@@ -35,8 +35,8 @@ from buildmatrix.locks.index.budget import (
     HEAD,
     MOST_ENDS,
     SNIFF,
+    disguised_members,
     is_small,
-    masked,
     nested_ends,
     useful,
 )
@@ -44,17 +44,17 @@ from buildmatrix.locks.index.ending import inflate_end
 from buildmatrix.locks.index.model import Member
 from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts, Within, facts_of_bytes
 
-# The list of files of a ZIP archive that is a member of a wheel, without what lies before it
+# File list of a nested ZIP archive, without the bytes before it
 
 
 #: Bytes of the list of files of an archive that is stored.
 LARGEST_LISTING = 2 << 20
-#: What an end inflates to at most: a directory of `zip_archive.LARGEST_DIRECTORY`, and some more.
+#: Maximum inflated bytes of an end : a directory of `zip_archive.LARGEST_DIRECTORY`, and some more.
 LARGEST_NESTED_END = 24 << 20
 
 
 def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] | None:
-    """The list of files of the ZIP archive `member`; None where it is out of reach or too large."""
+    """Read the file list of the ZIP archive `member`; None if it is out of reach or too large."""
     entry, start = parts.tree.place(member.path)
     if entry.method == STORED:
         return _stored(parts, start, entry.size)
@@ -84,9 +84,9 @@ def _stored(parts: WheelParts, start: int, size: int) -> tuple[ZipEntry, ...] | 
 
 
 def _in_end(data: bytes, size: int) -> tuple[ZipEntry, ...] | None:
-    """The list of files that `data`, the end of a member of `size` bytes, holds whole.
+    """Return the file list that `data`, the end of a member of `size` bytes, has completely.
 
-    Bytes that deflate took from before it differ in each copy: a list that is the same in all has
+    Bytes that deflate copied from before it differ in each copy: a list that is the same in all has
     none of them.
     """
     end = inflate_end(data, LARGEST_NESTED_END, LARGEST_NESTED_END)
@@ -110,28 +110,27 @@ class _Last:
         self.size = size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Bytes.read`. Raises `Unreadable` for what lies before."""
+        """See `Bytes.read`. Raises `Unreadable` for bytes before these."""
         if offset < self._start:
-            raise Unreadable("its list of files begins before what was read")
+            raise Unreadable("its list of files begins before the part that was read")
         return self._data[offset - self._start : offset - self._start + length]
 
 
-# Beginnings of everything that may be a binary
+# Beginnings
 
 
-#: Compressed bytes of an archive in a wheel that is read whole.
+#: Maximum compressed bytes of an archive in a wheel that is read whole.
 LARGEST_OPENED = 4 << 20
-#: Files of an archive that are named where it was not read.
+#: Files named in a message about an unread archive.
 MOST_NAMED = 3
-#: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
+#: Inflated bytes of a beginning to hold for its end: the headers of a file and its segments.
 FIRST_PAGE = 4 << 10
-#: Part of the bytes allowed that small binaries leave to large ones, where there is not enough for
-#: all.
+#: Part of the budget that small binaries leave to large ones if it is too small for all.
 PART_KEPT = 4
 
 
 def heads(parts: WheelParts) -> None:
-    """The beginning of everything that may be a binary, the largest first."""
+    """Read the beginning of everything that may be a binary, the largest first."""
     members = sorted(parts.members.values(), key=lambda member: (-member.compressed, member.path))
     candidates = [
         member
@@ -140,11 +139,11 @@ def heads(parts: WheelParts) -> None:
     ]
     sniffed = {
         member.path: SNIFF
-        for member in masked(parts.members.values())
+        for member in disguised_members(parts.members.values())
         if member.path not in parts.held and parts.affords(min(member.compressed, SNIFF))
     }
-    costs = _afforded(parts, candidates)
-    # Both at a time: they lie among each other.
+    costs = _select_affordable(parts, candidates)
+    # Both in one request: they are interleaved.
     for path in parts.batches({**costs, **sniffed}):
         if path in costs:
             _look(parts, parts.members[path], costs[path])
@@ -156,11 +155,11 @@ def heads(parts: WheelParts) -> None:
 
 
 def disguised(parts: WheelParts) -> None:
-    """Look at the first bytes of the large Python files that were not read as such.
+    """Read the first bytes of large unread Python files.
 
-    Where nothing that was read loads libraries by their names, only bytes count, and those of a
-    file that is smaller than `LARGE_CONTAINER` decide nothing. What could not be looked at is no
-    longer taken for a file that no import runs: it may be anything.
+    If no file that was read loads libraries by name, only bytes count, and those of a file smaller
+    than `LARGE_CONTAINER` decide nothing. An unread file no longer counts as a file that no import
+    runs: it may be anything.
     """
     outlines = (facts.outline for facts in parts.facts.values())
     loads = bool(parts.loading) or any(outline.loads for outline in outlines if outline)
@@ -177,16 +176,16 @@ def disguised(parts: WheelParts) -> None:
 
 
 def _look_at(parts: WheelParts, paths: Collection[str]) -> None:
-    costs = _afforded(parts, [parts.members[path] for path in sorted(paths)])
+    costs = _select_affordable(parts, [parts.members[path] for path in sorted(paths)])
     for path in parts.batches(costs):
         _look(parts, parts.members[path], costs[path])
 
 
-def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
-    """Those whose beginnings may be read, with the bytes that those take.
+def _select_affordable(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
+    """Return members whose beginnings may be read, with their costs.
 
-    Small ones are read whole, the smallest first. Where the bytes are scarce they leave some to the
-    large ones, of which a beginning says least.
+    Small ones are read whole, the smallest first. If bytes are scarce, they leave some to the large
+    ones, whose beginnings show the least.
     """
     large = [member for member in members if not is_small(member)]
     costs = {member.path: HEAD for member in large if parts.affords(HEAD)}
@@ -208,11 +207,11 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
 
 
 def _sniff(parts: WheelParts, path: str) -> bool:
-    """Return whether a file whose name says otherwise may be a binary, by its first bytes."""
+    """Return True if the first bytes show a binary, whatever the file's name says."""
     try:
         head = parts.tree.beginning(path, SNIFF, formats.FAR_HEAD)
         is_binary = (
-            # A stream may begin with blocks of nothing.
+            # A stream may begin with empty blocks.
             len(head) < min(parts.members[path].size, formats.HEAD)
             or head.startswith(ELF_MAGIC)
             or detect_kind(path, head) is not None
@@ -227,7 +226,7 @@ def _sniff(parts: WheelParts, path: str) -> bool:
 
 
 def _look(parts: WheelParts, member: Member, length: int) -> None:
-    """Look at the first `length` bytes of a member, as it is packed."""
+    """Read the first `length` compressed bytes of a member."""
     path = member.path
     parts.opened.add(path)
     try:
@@ -246,10 +245,11 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
         elif (contents := detect_container(BytesSource(data), data, member.size, path)) is not None:
             _look_inside(parts, member, contents)
         elif kind in ("pe", "macho"):
-            # Of another system: what it links, as far as the beginning says, only names a vendor.
+            # Of another system: the libraries it links, as far as they are known, only name a
+            # vendor.
             parts.facts[path] = facts_of_bytes(path, data)
         elif kind is not None or len(data) < min(member.size, formats.HEAD):
-            # Its beginning does not say what it holds.
+            # Its beginning does not show its content.
             parts.opened.discard(path)
             parts.archives.append(member)
     except Unreadable as error:
@@ -259,11 +259,10 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
 
 
 def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) -> None:
-    """Read a container whole where that is little; of a ZIP the list of files may say enough.
+    """Read a container whole if it is small; the file list of a ZIP may be enough.
 
-    Where it does not, the container is read whole if there is enough for it in the end. A little
-    one that stays closed leaves the verdict open, as any other file does; a large one leaves the
-    run undecided.
+    If not, the container is read whole if the budget allows in the end. A small one that stays
+    closed leaves the verdict open, like any other file; a large one leaves the run undecided.
     """
     path = member.path
     closed = ""
@@ -296,7 +295,7 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
 
 
 def _not_read(binaries: Sequence[ZipEntry]) -> str:
-    """Which files of an archive were not read, as far as they matter together."""
+    """Return the relevant unread files of an archive, in words."""
     if sum(entry.size for entry in binaries) < LARGE_CONTAINER:
         return ""
     largest = sorted(binaries, key=lambda entry: (-entry.size, entry.name))

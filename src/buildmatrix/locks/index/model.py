@@ -34,25 +34,25 @@ DEPTHS: tuple[Depth, ...] = ("listing", "heads", "whole")
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """What a server says of a file, and changes when it changes the file (RFC 9110, 8.8)."""
+    """Version of a file according to its server (RFC 9110, 8.8)."""
 
     size: int
     etag: str | None = None
-    #: `Last-Modified`, as it came.
+    #: `Last-Modified`, unparsed.
     modified: str | None = None
 
     def is_same(self, version: FileVersion) -> bool:
-        """Whether both are about the same bytes: a size alone, or a weak ETag, says too little."""
+        """Return True if both have the same bytes: a size alone, or a weak ETag, is no proof."""
         is_strong = self.etag is not None and not self.etag.startswith("W/")
         return (is_strong or self.modified is not None) and self == version
 
 
 @dataclass(frozen=True, slots=True)
 class WheelFacts:
-    """The facts of one wheel, as deep as it was read."""
+    """Facts of one wheel, to the depth at which it was read."""
 
     filename: str
-    #: Hex: of all bytes where they were read, else as the lock claims; None where it claims none.
+    #: Hex: of all bytes if they were read, else the lock's claim; None without a claim.
     sha256: str | None
     #: Bytes of the wheel.
     size: int
@@ -60,7 +60,7 @@ class WheelFacts:
     inventory: Inventory
     #: All files of the wheel, sorted by path.
     members: tuple[Member, ...]
-    #: Bytes that came over the network for this answer; 0 from the cache and for local files.
+    #: Bytes received over the network for this result; 0 from the cache and for local files.
     bytes_read: int = 0
 
 
@@ -68,13 +68,13 @@ class WheelFacts:
 class SourceFacts:
     """Facts of a source distribution's files; no vendor is known here."""
 
-    #: The `Requires-Dist` lines of all wheels that are built of it; None where a build decides.
+    #: `Requires-Dist` lines of all wheels built of it; None if a build decides.
     requires: tuple[str, ...] | None
-    #: Binaries, device code and archives that are in it.
+    #: Binaries, device code and archives in it.
     built: tuple[str, ...]
     #: Suffixes of files, without the dot, each with the first path.
     suffixes: tuple[tuple[str, str], ...]
-    #: Paths and texts of what decides how it is built.
+    #: Paths and texts of build files.
     build_files: tuple[tuple[str, str], ...]
     #: Names of libraries as constants in its code, each with the first path.
     libraries: tuple[tuple[str, str], ...]
@@ -86,70 +86,71 @@ class SourceFacts:
 class Tables:
     """The tables of one library of a wheel."""
 
-    #: None for what is no library, and where they lie where they are not looked for.
+    #: None for a file that is not a library, and for unsupported locations of the tables.
     elf: Elf | None
-    #: Bytes of the wheel that were looked at, whether they came from a cache or not.
+    #: Bytes of the wheel that were read, from a cache or not.
     cost: int = 0
 
 
-# Cache of what was read of wheels: one entry per wheel and depth.
+# Cache of facts: one entry per wheel and depth.
 #
-# An entry answers for one identity, and the claim of a lock is not one: a lock could claim the hash
-# of another wheel, and every later audit of that one would be answered with these facts.
+# An entry is valid for one identity. The claim of a lock is not an identity: a lock could claim the
+# hash of another wheel, and every later audit of that one would get these facts.
 #
 # - `content_key`: the SHA-256 that was computed over all bytes of the wheel.
-# - `place_key`: the URL that the wheel was read from. Its entry has the hash that the lock claimed
-#   then, and what the server said of the file's version. It answers for the same URL with the same
-#   claim; with another one, or none, only after the server was asked and says the same of the file.
 #
-# A new catalogue changes nothing in here, another scanner or reader of wheels does. No entry says
+# - `place_key`: the URL that the wheel was read from. Its entry has the hash that the lock claimed
+# then, and the server's version of the file. It is valid for the same URL with the same claim; with
+# another one, or none, only if the server confirms the version.
+#
+# A new catalogue invalidates nothing here, another scanner or reader of wheels does. No entry shows
 # where a wheel came from: identities are hashed.
 
 
 #: Bytes of all entries together; the least recently used ones go first.
 WHEEL_CACHE_LIMIT = 512 << 20
-#: Bytes that one entry may unpack to.
+#: Maximum unpacked bytes of an entry.
 _LARGEST = 1 << 30
 
 
 def content_key(sha256: str) -> str:
-    """The identity of a wheel by its bytes; `sha256` was computed over all of them."""
+    """Return the identity of a wheel by its bytes; `sha256` was computed over all of them."""
     return hashlib.sha256(f"content {sha256}".encode()).hexdigest()
 
 
 def place_key(address: HttpAddress) -> str:
-    """The identity of a wheel by the URL that it was read from, without credentials."""
+    """Return the identity of a wheel by its URL, without credentials."""
     return hashlib.sha256(f"place {address.url}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class WheelEntry:
-    """What is kept of one wheel, read to one depth."""
+    """Cached facts of one wheel, at one depth."""
 
     identity: str
     facts: WheelFacts
-    #: The bytes that were allowed for it; None for any number.
+    #: The limit of bytes; None for no limit.
     most: int | None
-    #: Whether more would have been read, had more been allowed.
+    #: True if more bytes would have been read within a larger limit.
     limited: bool
-    #: The hash that the lock claimed; None for no claim.
+    #: Hash claimed by the lock; None without a claim.
     claim: str | None = None
-    #: What the server said of the file; None where the bytes themselves are the identity.
+    #: Version according to the server; None if the bytes themselves are the identity.
     version: FileVersion | None = None
 
     def answers(self, depth: Depth, most: int | None) -> bool:
-        """Whether reading again, to this depth and with these bytes, would tell nothing more."""
+        """Return True if reading again, to this depth and with this limit, would add nothing."""
         if DEPTHS.index(self.facts.depth) != DEPTHS.index(depth):
             return DEPTHS.index(self.facts.depth) > DEPTHS.index(depth)
         if most == self.most or (most is None and not self.limited):
             return True
-        # Without a number, no member is streamed: that is less than any number allows.
+        # Without a limit, no member is streamed: that is less than with any limit.
         if self.most is None:
             return False
         return not self.limited or (most is not None and most <= self.most)
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
 _ENTRY = msgspec.msgpack.Decoder(prepare_type(WheelEntry))
 
 
@@ -165,14 +166,14 @@ class _Packed:
 
 
 class WheelCache:
-    """The facts of wheels that a cache keeps, about `limit` bytes."""
+    """Cached facts of wheels, in about `limit` bytes."""
 
     def __init__(self, cache: Cache, limit: int = WHEEL_CACHE_LIMIT) -> None:
         version = f"{SCHEMA} {source_digest(*PACKAGES, 'locks/index')}"
         self._store = cache.store("wheels", version, limit=limit, age=90 * DAY, by_use=True)
 
     def get(self, identity: str, depth: Depth, most: int | None) -> WheelEntry | None:
-        """What is kept of a wheel to this depth at least; its facts cost nothing."""
+        """Return the cached facts of a wheel, at least at this depth; they cost no bytes."""
         for deeper in DEPTHS[DEPTHS.index(depth) :]:
             entry = self._read(identity, deeper)
             if entry is not None and entry.answers(depth, most):
@@ -183,7 +184,7 @@ class WheelCache:
         return None
 
     def put(self, entry: WheelEntry) -> None:
-        """Keep what was read of a wheel, unless the same is kept already or more."""
+        """Store facts of a wheel, unless the same or more is stored already."""
         if not self._store.is_enabled:
             return
         depth = entry.facts.depth

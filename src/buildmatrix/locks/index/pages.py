@@ -1,7 +1,8 @@
-"""Pages of an index: which files there are of one project.
+"""Pages of an index: the files of one project.
 
-Formats: the simple repository API, https://packaging.python.org/specifications/simple-repository-api/
-(HTML of PEP 503, JSON of PEP 691, versions of PEP 629). What else a page says of a file is for uv.
+Formats: the simple repository API,
+https://packaging.python.org/specifications/simple-repository-api/ (HTML of PEP 503, JSON of PEP
+691, versions of PEP 629). Other content of pages is left to uv.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.threads import prepare_type
 
-#: Bytes of one page; the largest that are known, of nightly builds, have 12 MB.
+#: Bytes of one page; the largest known ones, of nightly builds, have 12 MB.
 LARGEST_PAGE = 32 << 20
 MOST_FILES = 200_000
-#: Asked for in this order; servers that do not choose answer with HTML.
+#: In order of preference; servers that do not choose answer with HTML.
 ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.01"
@@ -36,7 +37,7 @@ _LONGEST_TAG = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One file of a project, as its index tells of it."""
+    """One file of a project, as listed by its index."""
 
     filename: str
     #: Absolute, without fragment.
@@ -44,9 +45,9 @@ class IndexFile:
 
 
 def read_page(data: bytes, content_type: str, url: str, shown: str) -> tuple[IndexFile, ...]:
-    """The files that a page at `url` lists, in its order; `shown` is its name in messages.
+    """Return the files that a page at `url` lists, in its order; `shown` is its name in messages.
 
-    What links to no file of a package is left out, as installers do. Raises UndecidedError.
+    Links to other files are skipped, as by installers. Raises UndecidedError.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _JSON:
@@ -54,7 +55,7 @@ def read_page(data: bytes, content_type: str, url: str, shown: str) -> tuple[Ind
     if kind in _HTML:
         return _read_html(data, url, shown)
     raise UndecidedError(
-        f"{shown} answers with {kind[:60]!r}, which is not a page of a package index; check the URL"
+        f"{shown} has the content type {kind[:60]!r}, not that of a package index; check the URL"
     )
 
 
@@ -62,18 +63,18 @@ def _check_version(version: str, shown: str) -> None:
     major = version.partition(".")[0]
     if major != "1":
         raise UndecidedError(
-            f"{shown} speaks version {version[:20]!r} of the index format, and buildmatrix knows 1"
+            f"{shown} uses version {version[:20]!r} of the index format; only 1 is supported"
         )
 
 
 def _target(link: str, base: str) -> str | None:
-    """URL of a link, without fragment; None where it leads to nothing that may be fetched."""
+    """Return the URL of a link, without fragment; None if it must not be fetched."""
     try:
         url = urljoin(base, link.strip()).partition("#")[0]
         scheme = urlsplit(url).scheme
     except ValueError:
         return None
-    # A page on the network must not make us read a file of this machine.
+    # A page on the network must not lead to a file of this machine.
     if scheme not in ("http", "https") and (scheme, urlsplit(base).scheme) != ("file", "file"):
         return None
     return url
@@ -81,9 +82,6 @@ def _target(link: str, base: str) -> str | None:
 
 def _is_name(filename: str) -> bool:
     return bool(filename) and "/" not in filename and filename.isprintable()
-
-
-# JSON
 
 
 class _Meta(msgspec.Struct, rename="kebab"):
@@ -117,10 +115,7 @@ def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
 
 def _check_count(files: int, shown: str) -> None:
     if files > MOST_FILES:
-        raise UndecidedError(f"{shown} lists more than {MOST_FILES} files, as no project has")
-
-
-# HTML
+        raise UndecidedError(f"{shown} lists more than {MOST_FILES} files")
 
 
 def _read_html(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
@@ -130,13 +125,13 @@ def _read_html(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
         try:
             page.feed(decoder.decode(data[start : start + _CHUNK]))
         except AssertionError as error:
-            # What Python 3.11 to 3.13 answer to `<![` that begins no marked section.
+            # Python 3.11 to 3.13 raise this for `<![` that begins no marked section.
             raise UndecidedError(f"{shown} is not a page of a package index: {error}") from error
-        # What is left is a tag without an end, and it would be looked through again each time.
+        # The rest is a tag without an end, which would be searched again each time.
         if len(page.rawdata) > _LONGEST_TAG:
             raise UndecidedError(f"{shown} is not a page of a package index: a tag without an end")
     if not page.is_page:
-        raise UndecidedError(f"{shown} is not a page of a package index: it holds no HTML")
+        raise UndecidedError(f"{shown} is not a page of a package index: it has no HTML")
     return tuple(page.files)
 
 

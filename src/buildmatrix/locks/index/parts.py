@@ -1,4 +1,4 @@
-"""State of a wheel that is read by parts: its members, and the bytes it may still cost."""
+"""State of a wheel that is read by parts: its members, and its remaining budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from buildmatrix.facts.trees.wheel import PackedMember, WheelTree
 from buildmatrix.locks.index.budget import GAP
 from buildmatrix.locks.index.model import Member
 
-# Members of a wheel that were brought here, as the tree that `inventory` reads
+# Fetched members, as the tree that `inventory` reads
 
 
 #: Files of a metadata folder that the inventory reads; licenses are not facts.
@@ -25,12 +25,12 @@ _METADATA = frozenset(
     {"METADATA", "PKG-INFO", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json",
      "entry_points.txt", "variant.json"}
 )  # fmt: skip
-#: Compressed bytes of one file of metadata, or one Python file; none of an honest wheel has more.
+#: Maximum compressed bytes of one file of metadata, or one Python file; real wheels have less.
 LARGEST_PACKED = 4 << 20
 
 
 def is_metadata(path: str) -> bool:
-    """Whether the inventory reads the file at `path` to know distributions."""
+    """Return True if the inventory reads the file at `path` for its distributions."""
     folder, _, name = path.rpartition("/")
     if folder.endswith((".dist-info", ".egg-info")):
         return name in _METADATA
@@ -38,12 +38,12 @@ def is_metadata(path: str) -> bool:
 
 
 def is_source(path: str) -> bool:
-    """Whether the file at `path` is Python that an import or the start of Python runs."""
+    """Return True if the file at `path` is Python that an import or the start of Python runs."""
     return path.endswith(".py") or (runs_at_startup(path) and "/" not in path)
 
 
 class HeldTree(Tree):
-    """The listing of a wheel, with the bytes of those files that are held."""
+    """Listing of a wheel, with the bytes of some files."""
 
     def __init__(
         self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, PackedMember]
@@ -60,7 +60,7 @@ class HeldTree(Tree):
         """See `Tree.open`."""
         packed = self._held.get(path)
         if packed is None:
-            raise Unreadable("it was not read where it lies: too large for its kind")
+            raise Unreadable("it was not read from the index: too large for its kind")
         yield BytesSource(packed.unpack())
 
 
@@ -80,7 +80,7 @@ class _SingleFile(Tree):
 
 
 class Parts(Protocol):
-    """Bytes that are brought when they are asked for."""
+    """Bytes that are fetched on demand."""
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes from `offset` on."""
@@ -97,36 +97,36 @@ class Within:
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Bytes.read`. Raises `Unreadable` where that is more than may be read."""
+        """See `Bytes.read`. Raises `Unreadable` if that exceeds the limit."""
         length = max(0, min(length, self.size - offset))
         self.bytes_read += length
         if self.bytes_read > self._most:
-            raise Unreadable("its list of files is longer than may be read")
+            raise Unreadable("its list of files exceeds the limit")
         return self._source.read(self._start + offset, length)
 
 
 def facts_of_bytes(path: str, data: bytes) -> FileFacts:
-    """What the file at `path` is, all of whose bytes are `data`."""
+    """Return the facts of the file at `path` with the bytes `data`."""
     file = File(path, len(data))
     tree = _SingleFile(file, data)
     return open_container(tree, file, inspect(tree, file))
 
 
-# State of a wheel that is read by parts
+# State
 
 
-#: Bytes around a member's data: its header, with a long name and an extra field.
+#: Bytes before a member's data: its header, with a long name and an extra field.
 AROUND = 1 << 10
-#: Bytes that are asked for at a time, and that are held then.
+#: Bytes to request and hold at a time.
 BATCH = 2 << 20
-#: What a beginning inflates to at most; a library's inflate to 100 to 500 KiB.
+#: Maximum inflated bytes of a beginning; a library's inflate to 100 to 500 KiB.
 LARGEST_HEAD = 8 << 20
-#: In the string table of a library that loads others by name.
+#: Imported by a library that loads others by name.
 DLOPEN = b"\0dlopen\0"
 
 
 class Ranged(Protocol):
-    """A wheel that can be read by parts: `index.remote.RemoteFile`, or a local file."""
+    """A wheel that can be read in parts: `index.remote.RemoteFile`, or a local file."""
 
     @property
     def size(self) -> int:
@@ -136,49 +136,49 @@ class Ranged(Protocol):
         """`length` bytes from `offset` on."""
 
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Bring (offset, length) parts at once, so that `read` finds them."""
+        """Fetch (offset, length) parts at once, so that `read` finds them."""
 
     def stream(self, offset: int = 0) -> Iterator[bytes]:
         """Everything from `offset` on, in order."""
 
 
 class WheelParts:
-    """What is known of one wheel so far."""
+    """Known facts of one wheel."""
 
     def __init__(self, source: Ranged, tree: WheelTree, most: int | None) -> None:
-        """`most`: bytes that may be spent on more than the listing; None for any number."""
+        """`most`: bytes to spend beyond the listing; None for no limit."""
         self.source = source
         self.tree = tree
         self.most = most
-        #: Bytes that were spent.
+        #: Bytes spent.
         self.spent = 0
         self.members = {member.path: member for member in tree.members}
         self.held: dict[str, PackedMember] = {}
         self.facts: dict[str, FileFacts] = {}
-        #: Files that were looked into.
+        #: Files that were read, in part or whole.
         self.opened: set[str] = set()
         #: Files with harmless names that are binaries by their first bytes.
         self.unmasked: set[str] = set()
-        #: Python files that were not looked into, and that no import runs.
+        #: Unread Python files that no import runs.
         self.lazy: Collection[str] = frozenset()
-        #: Whether more would have been read, had more bytes been allowed.
+        #: True if more bytes would have been read within a larger limit.
         self.limited = False
-        #: The first page of those binaries that were read in part, and what their ends said.
+        #: First page of each partly read binary, and facts from its end.
         self.pages: dict[str, bytes] = {}
         self.ends: dict[str, EndSections] = {}
-        #: Binaries that load others by name, as far as those were read.
+        #: Binaries that load others by name, as far as they were read.
         self.loading: set[str] = set()
-        #: Containers, and large files with device code that are no ELF: all of their bytes say what
-        #: it is.
+        #: Containers, and large files with device code that are not ELF: only all of their bytes
+        #: show their content.
         self.archives: list[Member] = []
 
     @property
     def available(self) -> int | None:
-        """Bytes that may still be spent; None for any number."""
+        """Remaining bytes; None for no limit."""
         return None if self.most is None else max(0, self.most - self.spent)
 
     def affords(self, cost: int) -> bool:
-        """Whether `cost` bytes may be spent; then they are."""
+        """Spend `cost` bytes, if they are available; return True if they were."""
         available = self.available
         if available is not None and cost > available:
             self.limited = True
@@ -187,35 +187,35 @@ class WheelParts:
         return True
 
     def batches(self, costs: dict[str, int]) -> Iterator[str]:
-        """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
+        """Yield the members `costs` in the wheel's order, with their first bytes fetched."""
         batch: list[tuple[str, tuple[int, int]]] = []
         size = behind = 0
         for path in sorted(costs, key=self.tree.extent):
             start, length = self._part(path, costs[path])
             between = start - behind if 0 < start - behind <= GAP else 0
             if batch and size + between + length > BATCH:
-                yield from self._brought(batch)
+                yield from self._fetch_batch(batch)
                 batch, size, between = [], 0, 0
             batch.append((path, (start, length)))
             size += between + length
             behind = start + length
-        yield from self._brought(batch)
+        yield from self._fetch_batch(batch)
 
     def _part(self, path: str, cost: int) -> tuple[int, int]:
-        """Offset and length of the first `cost` bytes of a member, with what stands before them."""
+        """Return offset and length of the first `cost` bytes of a member, with its header."""
         start, end = self.tree.extent(path)
         return start, min(end - start, cost + AROUND + len(path.encode()))
 
     def bring(self, costs: Mapping[str, int]) -> None:
-        """Have the first bytes of members at hand, without a look at them or a charge."""
+        """Fetch the first bytes of members, without reading or charging them."""
         self.source.load([self._part(path, cost) for path, cost in costs.items()])
 
-    def _brought(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
+    def _fetch_batch(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
         self.source.load([part for _, part in batch])
         yield from (path for path, _ in batch)
 
     def hold(self, costs: dict[str, int]) -> None:
-        """Bring the members `costs` whole."""
+        """Fetch the members `costs` whole."""
         for path in self.batches(costs):
             try:
                 self.held[path] = self.tree.packed(path)
@@ -223,7 +223,7 @@ class WheelParts:
                 self.facts[path] = FileFacts(unread=str(error))
 
     def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
-        """Note what the beginning of a binary says; `kind`: of a file that a device is given."""
+        """Note facts from the beginning of a binary; `kind`: of a file for a device."""
         end = self.ends.get(path)
         if end is not None and reader.offset < self.members[path].size:
             for start, data in end.linking:
@@ -238,7 +238,7 @@ class WheelParts:
             self.facts[path] = FileFacts(device=device)
 
     def listing(self) -> None:
-        """The metadata folder."""
+        """Read the metadata folder."""
         self.hold(
             {
                 member.path: member.compressed

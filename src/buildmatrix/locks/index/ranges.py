@@ -1,4 +1,4 @@
-"""The requests for one file on a server, and what their answers must be (RFC 9110, 14)."""
+"""Range requests for one file on a server, and checks of their answers (RFC 9110, 14)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from buildmatrix.net.http.requests import HttpResponse, Requests, Traffic
 
 #: Bytes of the first request.
 TAIL = 64 << 10
-#: A file of a server without ranges is read into memory up to this size.
+#: Maximum size of a file that is read into memory from a server without ranges.
 SPOOLED = 2 << 20
 
 #: "first-last/complete" (14.4). 18 digits are an exabyte.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.ASCII | re.IGNORECASE)
 _UNSATISFIED = re.compile(r"bytes \*/(\d{1,18})", re.ASCII | re.IGNORECASE)
-#: What servers answer that know ranges but no suffix ranges, or none at all.
+#: Status codes of servers with ranges but no suffix ranges, or with none at all.
 _NO_SUFFIX = frozenset({400, 405, 416, 501})
-#: What an address answers that a redirect led to and that has expired.
+#: Status codes of an expired redirect target.
 _EXPIRED = frozenset({401, 403, 404, 410})
 
 
@@ -31,7 +31,7 @@ def _version_of(answer: HttpResponse, size: int) -> FileVersion:
 
 
 def _check_version(version: FileVersion, answer: HttpResponse, size: int) -> None:
-    """Raises RequestError where `answer`, of a file of `size` bytes, is about another version."""
+    """Raise RequestError if `answer`, of a file of `size` bytes, is of another version."""
     current = _version_of(answer, size)
     if (
         size != version.size
@@ -47,40 +47,40 @@ def _differ(first: str | None, second: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FileEnd:
-    """What the first request brought."""
+    """Result of the first request."""
 
     version: FileVersion
-    #: The bytes from `start` on; none where the server gives no parts.
+    #: Bytes from `start` on; empty if the server has no ranges.
     start: int = 0
     data: bytes = b""
     ranges: bool = True
 
 
 class Ranges:
-    """Asks for parts of one file. `expected`: its size, where that was announced.
+    """Requests for parts of one file. `expected`: its announced size, if known.
 
-    The first request is sent at once. Everything raises RequestError where the server does not give
-    what it should, or speaks of another file than at first.
+    The first request is sent at once. All methods raise RequestError for invalid answers, and for
+    answers about another version of the file.
     """
 
     def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
         self._requests = requests
         self._address = address
-        # Where the bytes are, after redirects. It may stop working: signed addresses expire.
+        # Address after redirects. It may stop working: signed addresses expire.
         self._place = address
         self.traffic = Traffic(requests.traffic)
         end = self._open(expected)
-        #: What the server said of the file at first.
+        #: Version in the first answer.
         self.version = end.version
         #: Bytes in all.
         self.size = end.version.size
-        #: What is known already: the bytes from `start` on.
+        #: Bytes known from the first request: those from `start` on.
         self.start, self.data = end.start, end.data
-        #: Whether the server gives parts.
+        #: True if the server supports ranges.
         self.possible = end.ranges
 
     def part(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes from `start` to `stop`, which lie in the file, as they arrive."""
+        """Yield the bytes from `start` to `stop`, which are in the file, as they arrive."""
         headers = {"Range": f"bytes={start}-{stop - 1}"}
         with self._send(headers, stop - start, (200, 206, 416)) as answer:
             if answer.status == 416:
@@ -89,13 +89,15 @@ class Ranges:
                     "read, or its server is wrong about its size"
                 )
             if answer.status == 200 and stop - start == self.size:
-                # Servers may see no point in a part that is the whole.
+                # Servers may answer a range of the whole file without a range.
                 _check_version(self.version, answer, _length(answer, self.size))
                 yield from _exactly(answer, self.size)
                 return
             if answer.status == 200:
                 _check_version(self.version, answer, _length(answer, self.size))
-                raise RequestError(f"{answer.address} gave parts at first, and now the whole file")
+                raise RequestError(
+                    f"{answer.address} supported ranges at first, and now sends the whole file"
+                )
             first, last, total = _content_range(answer)
             _check_version(self.version, answer, self.size if total is None else total)
             if (first, last) != (start, stop - 1):
@@ -106,7 +108,7 @@ class Ranges:
             yield from _exactly(answer, stop - start)
 
     def whole(self) -> Iterator[bytes]:
-        """The file from its first byte to its last, as it arrives."""
+        """Yield the whole file as it arrives."""
         with self._send({}, self.size) as answer:
             _check_version(self.version, answer, _length(answer, self.size))
             yield from _exactly(answer, self.size)
@@ -117,11 +119,11 @@ class Ranges:
             size = end
             end = self._requests.retry(lambda: self._ask_end(size))
         if isinstance(end, int):
-            raise RequestError(f"{self._address}: its server does not say how large it is")
+            raise RequestError(f"{self._address}: its server does not report the size")
         return end
 
     def _ask_end(self, size: int | None) -> _FileEnd | int:
-        """The end of a file of `size` bytes; the size alone where the end cannot be had so."""
+        """Request the end of a file of `size` bytes; return only the size without suffix ranges."""
         ranges = f"bytes={max(0, size - TAIL)}-{size - 1}" if size else f"bytes=-{TAIL}"
         accepted = {200, 206, 416} | (frozenset() if size else _NO_SUFFIX)
         with self._send({"Range": ranges}, SPOOLED, accepted) as answer:
@@ -173,14 +175,14 @@ class Ranges:
         with self._send({}, 0, method="HEAD") as answer:
             length = answer.length()
             if not length:
-                raise RequestError(f"{answer.address}: its server does not say how large it is")
+                raise RequestError(f"{answer.address}: its server does not report the size")
             return length
 
     def _check_size(self, answer: HttpResponse, expected: int | None, size: int) -> None:
         if expected and size != expected:
             raise RequestError(
-                f"{answer.address} has {size} bytes, and {expected} were announced: it is another "
-                "file than the lock or the index page means"
+                f"{answer.address} has {size} bytes, but {expected} were announced: it is not the "
+                "file in the lock or on the index page"
             )
 
     @contextmanager
@@ -217,7 +219,7 @@ class Ranges:
 
 
 def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
-    """First and last byte, and the size where it is given. Raises RequestError."""
+    """Return first and last byte, and the size if it is given. Raises RequestError."""
     if answer.headers.get("content-type", "").lower().startswith("multipart/"):
         raise RequestError(
             f"{answer.address} answers one range with several (multipart/byteranges)"
@@ -231,7 +233,7 @@ def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
     first, last = int(match[1]), int(match[2])
     total = None if match[3] == "*" else int(match[3])
     if last < first or (total is not None and last >= total):
-        raise RequestError(f"{answer.address} gives a range that cannot be: {content_range!r}")
+        raise RequestError(f"{answer.address} sends an impossible range: {content_range!r}")
     return first, last, total
 
 
@@ -241,22 +243,23 @@ def _length(answer: HttpResponse, default: int) -> int:
 
 
 def _identity(answer: HttpResponse) -> Iterator[bytes]:
-    """The body as it is. Raises RequestError where it was compressed on the way."""
+    """Yield the unencoded body. Raises RequestError if it was compressed on the way."""
     coding = answer.headers.get("content-encoding", "identity").lower()
     if coding != "identity":
         raise RequestError(
-            f"{answer.address} is compressed with {coding[:20]!r} on the way, which was refused"
+            f"{answer.address} was compressed with {coding[:20]!r} on the way, although "
+            "the request refused that"
         )
     return answer.body
 
 
 def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
-    """The body, which must have `length` bytes. Raises RequestError."""
+    """Yield the body, which must have `length` bytes. Raises RequestError."""
     at = 0
     for chunk in _identity(answer):
         at += len(chunk)
         if at > length:
-            raise RequestError(f"{answer.address} gives more bytes than it says")
+            raise RequestError(f"{answer.address} sends more bytes than announced")
         yield chunk
     if at < length:
         raise RequestError(
@@ -266,12 +269,12 @@ def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
 
 
 def _up_to(answer: HttpResponse, most: int) -> bytes:
-    """The body of an answer that does not say how long it is. Raises RequestError."""
+    """Read the body of an answer without a length. Raises RequestError."""
     data = bytearray()
     for chunk in _identity(answer):
         data += chunk
         if len(data) > most:
             raise RequestError(
-                f"{answer.address}: its server gives neither parts of files nor their size"
+                f"{answer.address}: its server supports neither ranges nor `Content-Length`"
             )
     return bytes(data)

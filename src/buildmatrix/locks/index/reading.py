@@ -1,4 +1,4 @@
-"""Reads the wheels of all locks, each once, as deep as it is asked to."""
+"""Reading of the wheels of all locks, each once, as deep as requested."""
 
 from __future__ import annotations
 
@@ -14,56 +14,55 @@ from buildmatrix.facts.trees.base import defect
 from buildmatrix.locks.index.model import DEPTHS, Depth, SourceFacts, Tables, WheelFacts
 from buildmatrix.locks.model import Lock, LockedFile, Package, Wheel
 
-#: What progress is about; no target has a name like this.
+#: Subject of progress messages; no target has a name like this.
 STEP = "wheels"
 Answer = TypeVar("Answer")
-#: Wheels that are read whole at the same time: that waits for no server. Large libraries take up to
-#: 100 MB each while they pass by.
+#: Concurrent whole reads, which do not wait for a server. Large libraries take up to 100 MB each.
 MOST_WHOLE = 2
-#: Bytes of a wheel that is read whole alone.
+#: Bytes of a wheel that is read whole without others at the same time.
 LARGE = 100_000_000
 
 
 class Reader(Protocol):
-    """Gives the facts of wheels: `index.wheels.WheelReader`; called from several threads."""
+    """Reader of facts of wheels: `index.wheels.WheelReader`; called from several threads."""
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
-        """The facts of a wheel. Raises `UndecidedError`."""
+        """Return the facts of a wheel. Raises `UndecidedError`."""
 
-    def remembered(
+    def recall_facts(
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
-        """What `read` would give, where it need not be asked for; quick."""
+        """Return the result of `read` if it is available at once."""
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
-        """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
+        """Return facts of a source distribution, of up to `most` bytes. See `read` for errors."""
 
     def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
-        """The tables of libraries of a wheel, and the bytes they cost. Raises `UndecidedError`."""
+        """Return tables of a wheel's libraries, and their cost in bytes. See `read` for errors."""
 
 
 class CachingReader:
-    """A reader that answers a second question about a wheel from memory."""
+    """A reader that repeats results from memory."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         #: By `key`.
         self.facts: dict[str, WheelFacts] = {}
-        #: The bytes that were allowed for each.
+        #: The limit of bytes of each.
         self._most: dict[str, int | None] = {}
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
-        """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
+        """Return the facts of a wheel, at least as deep as requested. Raises `UndecidedError`."""
         facts = self._held(wheel, depth, most)
         return facts or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
 
-    def remembered(
+    def recall_facts(
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
-        """See `Reader.remembered`."""
+        """See `Reader.recall_facts`."""
         facts = self._held(wheel, depth, most)
         if facts is None:
-            facts = self._reader.remembered(wheel, depth, most=most)
+            facts = self._reader.recall_facts(wheel, depth, most=most)
             return None if facts is None else self._keep(wheel, facts, most)
         return facts
 
@@ -91,7 +90,7 @@ class CachingReader:
 
 @dataclass(frozen=True, slots=True)
 class WheelRequest:
-    """A wheel that is to be read, how deep, and how many bytes that may cost."""
+    """A wheel to read, the depth, and the limit of bytes."""
 
     wheel: Wheel
     depth: Depth
@@ -99,16 +98,16 @@ class WheelRequest:
 
 
 def key(wheel: LockedFile) -> str:
-    """What a wheel is known by in one run: what it is called, and where it is.
+    """Return the identity of a wheel in one run: its name and its place.
 
-    Not by its hash alone: a lock claims that, and another lock of the run may claim the same of
+    Not its hash alone: a lock claims that, and another lock of the run may claim the same of
     another wheel.
     """
     return f"{wheel.filename} {wheel.sha256} {wheel.url}"
 
 
 class Readings:
-    """What was read so far, and what it cost."""
+    """Results so far, and their cost."""
 
     def __init__(self, reader: Reader, jobs: int, progress: Progress) -> None:
         self._reader = reader
@@ -116,26 +115,26 @@ class Readings:
         self._progress = progress
         #: By `key`.
         self.facts: dict[str, WheelFacts] = {}
-        #: Why a wheel could not be read, by `key`.
+        #: Reason why a wheel could not be read, by `key`.
         self.failures: dict[str, str] = {}
-        #: Facts of source distributions, or why there are none, by `key` of the archive.
+        #: Facts of source distributions, or the reason why there are none, by `key` of the archive.
         self.sources: dict[str, SourceFacts | str] = {}
         #: Tables of libraries by path, by `key` of their wheels; see `index.depth`.
         self.tables: dict[str, dict[str, Tables]] = {}
-        #: Bytes that came over the network, and wheels for which none had to.
+        #: Bytes received over the network, and wheels that needed none.
         self.bytes_read = 0
         self._fetched: set[str] = set()
-        #: Wheels of the current call that are through, of how many.
+        #: Finished wheels of the current call, and their total.
         self._through = 0
         self._expected = 0
 
     @property
     def cached(self) -> int:
-        """Wheels of which everything was known before this run."""
+        """Wheels that were known completely before this run."""
         return sum(name not in self._fetched for name in self.facts)
 
     def read(self, requests: Iterable[WheelRequest], contents: str) -> None:
-        """Read wheels side by side; one that cannot be read costs no other."""
+        """Read wheels in parallel; errors of one do not affect others."""
         work = {key(request.wheel): request for request in requests}
         if not work:
             return
@@ -143,7 +142,7 @@ class Readings:
         self._progress.step(STEP, f"{contents} of {number}")
         self._through, self._expected = 0, number
         for name, request in list(work.items()):
-            facts = self._reader.remembered(request.wheel, request.depth, most=request.most)
+            facts = self._reader.recall_facts(request.wheel, request.depth, most=request.most)
             if facts is not None:
                 self.facts[name] = facts
                 del work[name]
@@ -165,7 +164,7 @@ class Readings:
         self._progress.end(STEP)
 
     def read_sources(self, packages: Iterable[Package], most: int) -> None:
-        """Read source distributions of at most `most` bytes, one after the other: they are few."""
+        """Read the few source distributions of at most `most` bytes, one after the other."""
         for package in packages:
             archive = package.sdist
             if archive is None or not archive.url:
@@ -216,9 +215,9 @@ class Readings:
         return replace(lock, packages=tuple(map(with_own, lock.packages)))
 
     def recall(self, wheels: Iterable[Wheel]) -> None:
-        """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
+        """Take cached facts of wheels from earlier reads: the rest may be out of reach now."""
         for wheel in wheels:
-            facts = self._reader.remembered(wheel, "heads", most=0)
+            facts = self._reader.recall_facts(wheel, "heads", most=0)
             if facts is not None:
                 self.facts[key(wheel)] = facts
 
@@ -239,7 +238,7 @@ class Readings:
         self._through += 1
         self._progress.part(STEP, self._through, self._expected, "wheels")
         if isinstance(facts, UndecidedError):
-            # What is known from a shallower reading stays; that there is more to know is said.
+            # Facts of a shallower reading remain; it is noted that there is more.
             self.failures[name] = _without_subject(facts.message, request.wheel)
             self._progress.output(STEP, f"{request.wheel.filename}: {self.failures[name]}")
             return
@@ -252,7 +251,7 @@ class Readings:
 
 
 def _catch_undecided(wheel: Wheel, read: Callable[[], Answer]) -> Answer | UndecidedError:
-    """What `read` returns of a wheel, or why it cannot: whatever one wheel holds costs no other."""
+    """Call `read`; return its error if it is undecided, so that other wheels are not affected."""
     try:
         return read()
     except UndecidedError as error:
@@ -264,7 +263,7 @@ def _catch_undecided(wheel: Wheel, read: Callable[[], Answer]) -> Answer | Undec
 
 
 def _without_subject(message: str, wheel: LockedFile) -> str:
-    """A message about a wheel where the wheel is named already."""
+    """Return a message about a wheel without the wheel's name."""
     for name in (wheel.url, wheel.filename):
         if message.startswith(f"{name} "):
             return f"it {message.removeprefix(name).lstrip()}"

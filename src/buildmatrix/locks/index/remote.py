@@ -1,14 +1,17 @@
 """A file on a server, read in parts (RFC 9110, 14: range requests).
 
-What is asked for, and when:
+Requests:
 
-- Opening asks for the last 64 KiB. That tells the size, and a wheel's central directory and usually
-  its metadata lie there, so they cost this one request.
-- `read` asks for what is not held yet, at least 16 KiB at a time.
-- `load` brings many parts at once, in parallel; neighbors become one request.
+- Opening requests the last 64 KiB. The answer has the size, and usually a wheel's central directory
+  and its metadata, so they cost this one request.
+
+- `read` requests missing bytes, at least 16 KiB at a time.
+
+- `load` requests many parts at once, in parallel; neighbors become one request.
+
 - `stream` goes forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
 
-Each answer must speak of the same file as the first one: size, ETag and Last-Modified.
+Each answer must be of the same version of the file as the first one: size, ETag and Last-Modified.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ from buildmatrix.net.http.addresses import HttpAddress
 from buildmatrix.net.http.failures import RequestError
 from buildmatrix.net.http.requests import Requests
 
-# The parts of a file that are in memory
+# Parts in memory
 
 
 class Windows:
-    """Parts of one file that do not overlap, `limit` bytes together; the least used go first."""
+    """Disjoint parts of one file, `limit` bytes together; the least recently used are dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -40,7 +43,7 @@ class Windows:
         self.bytes = 0
 
     def at(self, offset: int, end: int) -> bytes:
-        """What is held from `offset` on, up to `end`; empty where nothing is."""
+        """Return the held bytes from `offset` on, up to `end`; empty if there are none."""
         index = bisect.bisect_right(self._starts, offset) - 1
         if index < 0:
             return b""
@@ -51,12 +54,12 @@ class Windows:
         return part
 
     def next(self, offset: int, end: int) -> int:
-        """Where the first part begins that lies between `offset` and `end`, else `end`."""
+        """Return the start of the first part between `offset` and `end`, else `end`."""
         index = bisect.bisect_right(self._starts, offset)
         return min(end, self._starts[index]) if index < len(self._starts) else end
 
     def add(self, start: int, data: bytes) -> None:
-        """Hold `data`, the bytes from `start` on; more than half of the limit is not held."""
+        """Hold `data`, the bytes from `start` on, unless it exceeds half of the limit."""
         if len(data) > self._limit // 2:
             return
         end = start + len(data)
@@ -64,7 +67,7 @@ class Windows:
         for inner in self._starts[first : bisect.bisect_left(self._starts, end)]:
             if inner + len(self._parts[inner]) <= end:
                 self._drop(inner)
-        # Others may still reach into it at either end.
+        # Other parts may overlap its ends.
         while held := len(self.at(start, end)):
             start, data = start + held, data[held:]
         data = data[: self.next(start, end) - start]
@@ -83,23 +86,23 @@ class Windows:
         self.bytes -= len(self._parts.pop(start))
 
 
-#: Bytes that a small read asks for.
+#: Minimum bytes of a request.
 LEAST = 16 << 10
-#: Bytes of one file that are held; what was not used for longest is dropped.
+#: Bytes of one file in memory; the least recently used are dropped.
 HELD = 2 * SPOOLED
 #: Bytes of one read: lengths come from files that may lie.
 LARGEST_READ = 32 << 20
-#: The requests of a stream.
+#: Requests of a stream.
 FIRST_STRIDE = 64 << 10
 LAST_STRIDE = 8 << 20
-#: Requests that `load` has under way for one file.
+#: Concurrent requests of `load` for one file.
 PARALLEL = 6
 
 
 class RemoteFile:
     """One file on a server. For one thread at a time; made by `Client.open`.
 
-    Everything raises `UndecidedError` where the server does not give what it should.
+    All methods raise `UndecidedError` for invalid answers.
     """
 
     def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
@@ -111,7 +114,7 @@ class RemoteFile:
 
     @property
     def url(self) -> str:
-        """Its address, as it may be shown."""
+        """Address for messages."""
         return str(self._address)
 
     @property
@@ -121,33 +124,33 @@ class RemoteFile:
 
     @property
     def ranges(self) -> bool:
-        """Whether parts can be had; if not, `stream` reads on from the first byte."""
+        """True if the server supports ranges; if not, `stream` starts at the first byte."""
         return self._server.possible
 
     @property
     def version(self) -> FileVersion:
-        """What the server says of it, to know it again."""
+        """Version of the file according to the server."""
         return self._server.version
 
     @property
     def whole(self) -> bytes | None:
-        """All of its bytes, where the first request brought them."""
+        """All bytes, if the first request returned them."""
         server = self._server
         return server.data if server.start == 0 and len(server.data) == self.size else None
 
     @property
     def held(self) -> int:
-        """Bytes of it that are in memory."""
+        """Bytes in memory."""
         return self._windows.bytes
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that came over the network for it."""
+        """Bytes received over the network."""
         return self._server.traffic.bytes
 
     @property
     def requests(self) -> int:
-        """Requests that it took, redirects and repetitions included."""
+        """Requests sent, including redirects and retries."""
         return self._server.traffic.requests
 
     def read(self, offset: int, length: int) -> bytes:
@@ -155,7 +158,7 @@ class RemoteFile:
         offset, end = max(0, offset), min(offset + length, self.size)
         if end - offset > LARGEST_READ:
             raise RequestError(
-                f"{self._address}: something in it says that it has {end - offset} bytes, and at "
+                f"{self._address}: it claims a part of {end - offset} bytes, and at "
                 f"most {LARGEST_READ} are read at once"
             )
         parts: list[bytes] = []
@@ -171,9 +174,9 @@ class RemoteFile:
         return b"".join(parts)
 
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Bring the (offset, length) `parts` into memory, so that reading them costs no request.
+        """Fetch the (offset, length) `parts`, so that reading them needs no request.
 
-        At most half of `HELD` bytes are brought; what is beyond is left for `read`.
+        At most half of `HELD` bytes are fetched; the rest is left for `read`.
         """
         requested = self._missing(parts)
         if len(requested) < 2:
@@ -185,7 +188,7 @@ class RemoteFile:
             self._windows.add(start, data)
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What has to be asked for, as (start, stop), sorted, neighbors joined."""
+        """Return missing ranges as (start, stop), sorted, neighbors joined."""
         joined: list[tuple[int, int]] = []
         for offset, length in sorted(parts):
             start, stop = max(0, offset), min(offset + length, self.size)
@@ -210,9 +213,9 @@ class RemoteFile:
         return requested
 
     def stream(self, offset: int = 0) -> Iterator[bytes]:
-        """Everything from `offset` on, in chunks as they arrive; stop whenever it is enough.
+        """Yield everything from `offset` on, in chunks as they arrive.
 
-        A connection that breaks is taken up where it broke, if the server knows ranges.
+        A broken connection is resumed if the server supports ranges.
         """
         if not self.ranges:
             yield from self._sequential(offset)
@@ -234,7 +237,7 @@ class RemoteFile:
                 attempt += 1
                 self._requests.pause(error, attempt)
             else:
-                # Not at each chunk: a server could break off after every byte, for ever.
+                # Not at each chunk: a server could break off after every byte, forever.
                 attempt = 0
                 stride = min(2 * stride, LAST_STRIDE)
 
@@ -249,7 +252,7 @@ class RemoteFile:
         """The bytes from `start` to `stop`, which lie in the file."""
         if not self.ranges:
             raise RequestError(
-                f"{self._address} has {self.size} bytes, and its server gives no parts of files "
+                f"{self._address} has {self.size} bytes, and its server does not support ranges "
                 "(it ignores Range); use an index that does, or download the file"
             )
         return self._requests.retry(lambda: b"".join(self._server.part(start, stop)))

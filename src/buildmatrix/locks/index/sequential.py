@@ -1,8 +1,7 @@
-"""Reads a wheel in one go, each member inflated once, nothing written to disk.
+"""Reading of a whole wheel in one pass: each member is inflated once, nothing is written to disk.
 
-For `whole`, and for servers that give no parts of files. A ZIP archive is made to be read from its
-directory, which comes last: what the headers of the members say before is believed for the moment
-and compared with the directory in the end.
+For the depth `whole`, and for servers without ranges. A ZIP archive is read from its directory,
+which comes last: the headers of members are trusted until they are compared with it in the end.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from buildmatrix.locks.index.parts import (
     is_source,
 )
 
-#: Compressed bytes of Python files and metadata that are held; torch has 13 MB.
+#: Compressed bytes of Python files and metadata to hold; torch has 13 MB.
 MOST_PACKED = 48 << 20
 PIECE = 1 << 20
 INPUT = 64 << 10
 _DESCRIPTOR_MARK = b"PK\x07\x08"
-#: A member or the directory begins.
+#: Signatures of a member and of the directory.
 _NEXT = re.compile(rb"PK(?:\x03\x04|\x01\x02|\x05\x06|\x06\x06)")
 _LONGEST_DESCRIPTOR = 24
 _ZIP_64 = 1
@@ -61,17 +60,17 @@ _ELSEWHERE = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What was read, and the SHA-256 of all bytes in hex."""
+    """Facts of a wheel, and the SHA-256 of all bytes in hex."""
 
     reading: Reading
     sha256: str
 
 
 def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) -> Streamed:
-    """The facts of a wheel of `size` bytes that `chunks` gives from its first byte on.
+    """Read a wheel of `size` bytes from its `chunks`.
 
-    `listed`: the directory, where it could be read before. Raises `Unreadable` for what is no ZIP
-    archive, contradicts itself, or cannot be divided into members without its directory.
+    `listed`: the directory, if it is already known. Raises `Unreadable` for an archive that is not
+    ZIP, contradicts itself, or cannot be divided into members without its directory.
     """
     hasher = hashlib.sha256()
 
@@ -108,7 +107,7 @@ class _Tail:
 
     def read(self, offset: int, length: int) -> bytes:
         if offset < self.start:
-            # Zeros are not a signature: a search in front of the directory finds nothing.
+            # Zeros are not a signature: a search before the directory finds nothing.
             return (
                 b"\0" * min(length, self.start - offset)
                 + self.data[: max(0, offset + length - self.start)]
@@ -118,10 +117,10 @@ class _Tail:
 
 @dataclass(slots=True)
 class _StreamedMembers:
-    """What was seen in the members so far."""
+    """Facts of the members so far."""
 
     forward: Forward
-    #: Offset of a member → its entry, where that is known.
+    #: Offset of a member → its entry, if known.
     sizes: dict[int, ZipEntry]
     allowance: int
     held: dict[str, PackedMember] = field(default_factory=dict)
@@ -131,7 +130,7 @@ class _StreamedMembers:
     _packed: int = 0
 
     def member(self) -> None:
-        """Reads the member that begins here."""
+        """Read the member that begins here."""
         offset = self.forward.at
         header = self.forward.exactly(LOCAL.size)
         if len(header) < LOCAL.size:
@@ -161,17 +160,17 @@ class _StreamedMembers:
         if follow and listed is None:
             if method == STORED:
                 raise Unreadable(
-                    f"nothing says where {entry.name} ends before the directory is read; use an "
-                    "index that gives parts of files, or download the wheel"
+                    f"the size of {entry.name} is only in the directory at the end; use an  "
+                    "index that supports ranges, or download the wheel"
                 )
-            entry = self._of_unknown_size(entry)
+            entry = self._read_unsized(entry)
         else:
-            self._of_known_size(entry)
+            self._read_sized(entry)
         if follow:
             self._skip_descriptor()
         self.passed[offset] = entry
 
-    def _of_known_size(self, entry: ZipEntry) -> None:
+    def _read_sized(self, entry: ZipEntry) -> None:
         self.allowance -= entry.size
         if self.allowance < 0:
             raise Unreadable(
@@ -196,7 +195,7 @@ class _StreamedMembers:
             unread -= len(data)
 
     def _stream(self, entry: ZipEntry) -> Sequential:
-        """The bytes of the member that begins here, which pass by once."""
+        """Return the bytes of the member that begins here, which arrive once."""
         remaining = entry.compressed
 
         def arriving(_: int, length: int) -> bytes:
@@ -208,7 +207,7 @@ class _StreamedMembers:
         return Sequential(arriving, entry)
 
     def _hold(self, path: str, packed: PackedMember) -> None:
-        """Look at a member that may be read for what it says, and keep its bytes for that."""
+        """Read a member whose content matters, and hold its bytes for that."""
         self.opened.add(path)
         try:
             facts = facts_of_bytes(path, packed.unpack())
@@ -218,14 +217,14 @@ class _StreamedMembers:
         if is_metadata(path) or self._packed <= MOST_PACKED:
             self.held[path] = packed
         elif facts.outline is not None:
-            # Its source is not there when it is asked for.
+            # Its source is gone when it is opened.
             self.opened.discard(path)
             return
         if facts != FileFacts():
             self.facts[path] = facts
 
-    def _of_unknown_size(self, entry: ZipEntry) -> ZipEntry:
-        """A deflated member, which says itself where it ends."""
+    def _read_unsized(self, entry: ZipEntry) -> ZipEntry:
+        """Read a deflated member, whose end is marked in its data."""
         pieces: list[bytes] = []
         size = crc = 0
         start = self.forward.at
@@ -253,17 +252,17 @@ class _StreamedMembers:
         return completed
 
     def _skip_descriptor(self) -> None:
-        """CRC and sizes, with or without a signature, of 4 or 8 bytes each (4.3.9)."""
+        """Skip CRC and sizes, with or without a signature, of 4 or 8 bytes each (4.3.9)."""
         ahead = self.forward.peek(_LONGEST_DESCRIPTOR + 4)
         for length in (16, 24, 12, 20):
             marked = ahead.startswith(_DESCRIPTOR_MARK)
             if marked == (length in (16, 24)) and _NEXT.match(ahead, length):
                 self.forward.exactly(length)
                 return
-        raise Unreadable("no readable ZIP archive: a member does not end where it says")
+        raise Unreadable("no readable ZIP archive: a member does not end where its sizes say")
 
     def compare(self, tree: WheelTree) -> None:
-        """Raises `Unreadable` where the directory says something else than the members did."""
+        """Raise `Unreadable` if the directory contradicts the headers of members."""
         entries = {entry.offset: entry for entry in tree.entries}
         for offset, passed in self.passed.items():
             entry = entries.get(offset)
@@ -273,14 +272,14 @@ class _StreamedMembers:
                 (entry.raw, entry.crc, entry.size, entry.compressed)
                 != (passed.raw, passed.crc, passed.size, passed.compressed)
             ):
-                raise Unreadable(f"the wheel's directory says something else about {entry.name}")
+                raise Unreadable(f"the wheel's directory contradicts the header of {entry.name}")
         for offset, entry in entries.items():
             if offset not in self.passed:
                 raise Unreadable(f"{entry.name} is not where the wheel's directory says")
 
 
 def _inflated(forward: Forward) -> Iterator[bytes]:
-    """What a deflated member of unknown sizes holds; `forward` then stands behind it."""
+    """Yield the content of a deflated member of unknown size; leaves `forward` behind it."""
     decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
     while not decompressor.eof:
         data = decompressor.unconsumed_tail or forward.read(INPUT)

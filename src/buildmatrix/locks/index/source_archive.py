@@ -1,4 +1,4 @@
-"""Source distributions (`.tar.gz`, `.zip`) and their facts, read in bounds and never run."""
+"""Source distributions (`.tar.gz`, `.zip`) and their facts, read within limits and never run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from buildmatrix.facts.trees.archive import Spool, safe_path
 from buildmatrix.facts.trees.base import Closing, Unreadable
 from buildmatrix.locks.index.model import SourceFacts
 
-# Source distributions (`.tar.gz`, `.zip`), read in bounds: nothing of them is run or unpacked.
-#
-# A tar archive has no directory, and its last byte proves its hash: all of it is held, in an
-# unnamed file, before a member is believed.
+# Archives. A tar archive has no directory, and only its last byte proves its hash: it is held
+# completely, in an unnamed file, before a member is trusted.
 
 
 #: Bytes of an archive.
@@ -35,9 +33,9 @@ LARGEST = 128 << 20
 #: Bytes that it may inflate to.
 MOST_INFLATED = 1 << 30
 MOST_FILES = 100_000
-#: Bytes of one file that are held.
+#: Bytes to hold of one file.
 LARGEST_HELD = 8 << 20
-#: What the metadata of a source distribution are read from.
+#: Sources of a distribution's metadata.
 METADATA_FILES = ("pyproject.toml", "PKG-INFO")
 
 
@@ -114,7 +112,7 @@ class SourceArchive(Closing):
             name = safe_path(member.name)
             folder, slash, path = (name or "").partition("/")
             if name is None or not slash or folder != (root := root or folder):
-                raise Unreadable(f"{member.name[:200]!r} lies outside of its one folder")
+                raise Unreadable(f"{member.name[:200]!r} is outside of its single folder")
             most = min(held(path, member.size), member.size, LARGEST_HELD)
             data = b""
             if most > 0:
@@ -215,15 +213,15 @@ def _is_expected(own_name: object, own_version: object, name: str, version: str)
     )
 
 
-# Facts of a source distribution: its build files, and binaries that are already in it
+# Facts
 
 
-#: Bytes of one file whose text is read, and of the texts of build files together.
+#: Bytes of text to read of one file, and of all build files together.
 _LARGEST_TEXT = 1 << 20
 _MOST_BUILD_TEXT = 4 << 20
-#: Bytes of other files that are held, to see what they are.
+#: Bytes of other files to hold, for their type.
 _BEGINNING = 8 * formats.HEAD
-#: Names of files and libraries that are kept.
+#: Names of files and libraries to record.
 _MOST_NAMES = 2000
 _BUILD_FILE = re.compile(
     r"(?:[^/]+\.py|setup\.cfg|pyproject\.toml)"

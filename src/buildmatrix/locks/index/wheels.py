@@ -1,4 +1,4 @@
-"""The facts of wheels, wherever they are: on an index, or in a file of this machine."""
+"""Facts of wheels on an index, or in a file of this machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _CHUNK = 256 << 10
 _SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))
 _TABLES = msgspec.msgpack.Decoder(prepare_type(Tables))
-#: Bytes in memory of files that may be read on.
+#: Bytes in memory of files that may be read further.
 MOST_HELD = 32 << 20
 
 
@@ -55,13 +55,13 @@ class FileServer(Protocol):
     """Opens files on servers: `index.client.Client`."""
 
     def open(self, url: str, size: int | None = None) -> RemoteFile:
-        """The file at `url`. Raises `UndecidedError`."""
+        """Open the file at `url`. Raises `UndecidedError`."""
 
 
 class WheelReader:
     """Reads wheels of locks; for all threads at once.
 
-    `cache`: where facts are kept; None for nowhere.
+    `cache`: for facts; None for no cache.
     """
 
     def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
@@ -78,34 +78,34 @@ class WheelReader:
         self._opened = _Opened()
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
-        """The facts of `wheel`, at least as deep as `depth`.
+        """Return the facts of `wheel`, at least as deep as `depth`.
 
-        At `heads`, `most` bytes may be spent on more than the listing; without it every beginning
-        is read, and no binary beyond that. The other depths take what they need. Raises
-        `UndecidedError` for what cannot be had or read, and where a wheel is not what its name, its
-        size or its hash say.
+        At `heads`, `most` bytes may be spent beyond the listing; without a limit every beginning is
+        read, and no more of any binary. The other depths take what they need. Raises
+        `UndecidedError` for missing or unreadable wheels, and if a wheel does not have its name,
+        size or hash.
         """
         try:
             path = local_path(wheel.url)
             if path is not None:
-                return _labeled(self._local(wheel, path, depth, most))
+                return _apply_file_version(self._local(wheel, path, depth, most))
             facts = self._cached(wheel, depth, most)
-            return _labeled(facts or self._remote(wheel, depth, most))
+            return _apply_file_version(facts or self._remote(wheel, depth, most))
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
-    def remembered(
+    def recall_facts(
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
-        """What `read` would give, where it is kept and neither a server nor a file has to be asked.
+        """Return the result of `read` if it is cached and needs no server or file.
 
-        Nothing where `read` raises.
+        None if `read` would raise.
         """
         if local_path(wheel.url) is not None:
             return None
         with suppress(UndecidedError):
             facts = self._cached(wheel, depth, most)
-            return _labeled(facts) if facts is not None else None
+            return _apply_file_version(facts) if facts is not None else None
         return None
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
@@ -137,7 +137,7 @@ class WheelReader:
         yield from self._client.open(archive.url, archive.size).stream(0)
 
     def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
-        """The tables of libraries of `wheel`, and the bytes that came over the network for them.
+        """Return the tables of libraries of `wheel`, and the bytes received over the network.
 
         Raises `UndecidedError`.
         """
@@ -159,7 +159,7 @@ class WheelReader:
     def _read_remote_tables(
         self, wheel: Wheel, paths: Sequence[str]
     ) -> tuple[Mapping[str, Tables], int]:
-        # What a place had is known for those alone who claim the same of it.
+        # Facts of a place are only valid for the same claim.
         identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else None
         known = self._load_tables(identity, paths)
         if len(known) == len(paths):
@@ -276,7 +276,7 @@ class _Opened:
         self._lock = threading.Lock()
 
     def take(self, wheel: Wheel) -> RemoteFile | None:
-        """The file of `wheel`, for one thread alone."""
+        """Return the file of `wheel`, for one thread alone."""
         with self._lock:
             return self._files.pop((wheel.url, wheel.size), None)
 
@@ -293,7 +293,7 @@ def _place(wheel: Wheel) -> str:
 
 
 def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
-    """What is kept, as the facts of `wheel`. Raises UndecidedError where it is another one."""
+    """Return cached facts as those of `wheel`. Raises UndecidedError for another wheel."""
     facts = replace(entry.facts, filename=wheel.filename)
     if wheel.size is not None and wheel.size != facts.size:
         raise UndecidedError(
@@ -305,7 +305,7 @@ def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
 
 
 def _check_claim(wheel: Wheel, sha256: str) -> None:
-    """Raises UndecidedError where the lock means other bytes than those that were read."""
+    """Raise UndecidedError if the lock has another hash than the bytes."""
     if wheel.sha256 and wheel.sha256 != sha256:
         raise UndecidedError(
             f"{wheel.filename} has the SHA-256 {sha256}, and the lock says {wheel.sha256}: it is"
@@ -314,7 +314,7 @@ def _check_claim(wheel: Wheel, sha256: str) -> None:
 
 
 def local_path(url: str) -> Path | None:
-    """The file that a lock's `url` means, when it is a path or a `file:` URL."""
+    """Return the file of a lock's `url`, if that is a path or a `file:` URL."""
     try:
         parts = urlsplit(url)
     # `http://[` is not a path either: the request for it reports what is wrong.
@@ -328,7 +328,7 @@ def local_path(url: str) -> Path | None:
 def _facts_of(
     wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
 ) -> WheelFacts:
-    """What was read. Raises UndecidedError where it is another wheel than `wheel` says."""
+    """Return the result as facts of `wheel`. Raises UndecidedError for another wheel."""
     facts = WheelFacts(
         filename=wheel.filename,
         sha256=sha256,
@@ -343,7 +343,7 @@ def _facts_of(
 
 
 def _digest(path: Path, wheel: Wheel) -> str:
-    """SHA-256 of a file. Raises UndecidedError where the lock means another one."""
+    """Return the SHA-256 of a file. Raises UndecidedError if the lock has another one."""
     try:
         sha256 = file_digest(path)
     except OSError as error:
@@ -366,13 +366,13 @@ def _whole_file(path: Path) -> Reading:
 
 
 def _check_name(filename: str, facts: WheelFacts) -> None:
-    """Raises UndecidedError for a wheel that its metadata call something else than its name."""
+    """Raise UndecidedError for a wheel whose metadata have another name than the file."""
     try:
         plain, label = split_variant(filename)
         name, version, _, _ = parse_wheel_name(plain)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise UndecidedError(f"{filename} is not a valid name of a wheel: {error}") from error
-    # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
+    # Metadata of bundled libraries are deeper, and not about the wheel.
     distributions = [
         distribution
         for distribution in facts.inventory.distributions
@@ -392,7 +392,7 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
 
 
 def _check_label(filename: str, label: str | None, distributions: Sequence[Distribution]) -> None:
-    """Raises UndecidedError for a variant that calls itself something else than its name does."""
+    """Raise UndecidedError for a variant whose metadata have another label than its name."""
     labels = {item.variant.label if item.variant is not None else None for item in distributions}
     if label is not None and labels != {label}:
         own = ", ".join(sorted(name or "no variant" for name in labels))
@@ -409,8 +409,8 @@ def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
     )
 
 
-def _labeled(facts: WheelFacts) -> WheelFacts:
-    """The facts under the version of the file name, where the metadata lack its local version."""
+def _apply_file_version(facts: WheelFacts) -> WheelFacts:
+    """Return the facts under the file name's version, if the metadata lack its local part."""
     _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
     inventory = facts.inventory
     renamed = {
@@ -458,7 +458,7 @@ class _LocalWheel(Closing):
         return os.pread(self._file.fileno(), max(0, length), offset)
 
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Nothing has to be brought."""
+        """Do nothing: all bytes are here."""
 
     def stream(self, offset: int = 0) -> Iterator[bytes]:
         while data := self.read(offset, _CHUNK):
