@@ -352,7 +352,7 @@ def refusal(package: Package, target: Target) -> str | None:
         # A resolver leaves out the wheels of other platforms: there may be some.
         return f"there is only its source distribution, and no wheel for {platform}"
     if not package.wheels:
-        return "its lock names no file of it"
+        return "its lock has no file of it"
     return f"it has no wheel for {platform}; the nearest is for {_shown(package.wheels, target)}"
 
 
