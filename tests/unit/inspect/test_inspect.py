@@ -154,7 +154,7 @@ def test_a_broken_file_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_takes_too_long_is_ended() -> None:
-    with pytest.raises(SymbolsUnread, match=r"ended after 0\.01 s"):
+    with pytest.raises(SymbolsUnread, match=r"stopped after 0\.01 s"):
         read_imports(MODULE, patience=0.01)
 
 
