@@ -106,7 +106,7 @@ class Catalogue:
     variant_features: Sequence[Owned[tables.VariantFeature]]
     node_labels: Sequence[Owned[tables.NodeLabel]]
     node_resources: Sequence[Owned[tables.NodeLabel]]
-    #: By name:  the source of the lookups above .
+    #: By name: the source of the lookups above.
     files: Mapping[str, DataFile]
     #: `distributions`, including entries about other platforms.
     all_distributions: GlobIndex[Owned[DistributionEntry]]

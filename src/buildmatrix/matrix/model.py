@@ -287,7 +287,7 @@ class Target:
     #: One platform, `linux/amd64`: several in a specification are an axis of the matrix.
     platform: str
     base: Base
-    #: Requirement files in reading order .
+    #: Requirement files in reading order.
     requirements: tuple[str, ...] = ()
     #: Installed extras of `pyproject` .
     extras: tuple[str, ...] = ()
@@ -295,7 +295,7 @@ class Target:
     pyproject: str | None = None
     #: Distribution → its twin for this backend, swapped before resolving.
     replace: Mapping[str, str] = field(default_factory=dict)
-    #: Distributions removed from the resolution:in the base image , or  not needed.
+    #: Distributions removed from the resolution: in the base image, or not needed.
     drop: tuple[str, ...] = ()
     #: Distributions that are built from source.
     no_binary: tuple[str, ...] = ()
@@ -316,7 +316,7 @@ class Target:
     #: Image reference without tag, `ghcr.io/acme/inferno`.
     image: str = ""
     tags: tuple[str, ...] = ()
-    #: Theinstalled PEP 751 lock , written by `buildmatrix lock` .
+    #: The installed PEP 751 lock, written by `buildmatrix lock`.
     lock: str
     smoke: tuple[Smoke, ...] = ()
     #: The project's own lock as the source of `lock` ; empty if `lock` is resolved.
@@ -429,5 +429,5 @@ def bare_target(
 
 
 def bare_spec(*targets: Target) -> Spec:
-    """Return a specification that allows  and accepts nothing."""
+    """Return a specification that allows and accepts nothing."""
     return Spec(path=Path("buildmatrix.toml"), targets=targets)

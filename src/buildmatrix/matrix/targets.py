@@ -12,7 +12,13 @@ from buildmatrix.matrix.checks import check_clashes, check_exists, check_values,
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
 from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, TargetSettings
-from buildmatrix.matrix.matrix import( Matrix, Point, check_when, choose, meets_conditions, runtimes_of,
+from buildmatrix.matrix.matrix import (
+    Matrix,
+    Point,
+    check_when,
+    choose,
+    meets_conditions,
+    runtimes_of,
 )
 from buildmatrix.matrix.model import (
     LOCK_HEADER,

@@ -49,7 +49,7 @@ from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts, With
 
 #: Bytes of the list of files of an archive that is stored.
 LARGEST_LISTING = 2 << 20
-#: Maximum inflated bytes of an end : a directory of `zip_archive.LARGEST_DIRECTORY`, and some more.
+#: Maximum inflated bytes of an end: a directory of `zip_archive.LARGEST_DIRECTORY`, and some more.
 LARGEST_NESTED_END = 24 << 20
 
 
