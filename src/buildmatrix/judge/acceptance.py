@@ -1,4 +1,4 @@
-"""Effect of waivers, a baseline and the policy's severities on findings."""
+"""Apply waivers, a baseline and the policy's severities to findings; BM901."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from buildmatrix.judge.registry import BY_CODE, rule_of
 from buildmatrix.matrix.document import did_you_mean
 from buildmatrix.matrix.model import Policy, RuleSeverity, Waiver
 
-# Accepted findings, and BM901: waivers that expired or cover nothing.
+# BM901: waivers that expired or cover nothing.
 #
-# A waiver covers a finding when all that it says fits: the rule, the target, the distribution, and
-# every file of the finding. It holds up to and including the day `expires`.
+# A waiver covers a finding if its rule, its target, its distribution and every file of the finding
+# match. It is valid through the day `expires`.
 
 
 def check_waived_rules(waivers: Iterable[Waiver]) -> None:
@@ -105,7 +105,7 @@ def ran_out(
     owner = f" by {acceptance.owner}" if acceptance.owner else ""
     of = f" of {distribution}" if distribution else ""
     return (
-        f"{rule}{of} was accepted{owner} until {acceptance.expires}, which is over: "
+        f"{rule}{of} was accepted{owner} until {acceptance.expires}, which has passed: "
         f"{acceptance.reason}"
     )
 
@@ -135,9 +135,9 @@ def _stale_waivers(
             yield _waiver_finding(
                 waiver,
                 "warning",
-                f"the waiver for {waiver.rule} ran out on {waiver.expires.isoformat()}, and what "
-                f"it covered is still there; {waiver.owner} accepted it: {waiver.reason}",
-                "fix what it covers, or give it a new `expires`",
+                f"the waiver for {waiver.rule} expired on {waiver.expires.isoformat()}, and "
+                f"its findings remain; {waiver.owner} accepted them: {waiver.reason}",
+                "fix its findings, or give it a new `expires`",
             )
         elif not used and any(not waiver.select or matches_any(waiver.select, t) for t in judged):
             yield _waiver_finding(
@@ -162,7 +162,7 @@ def _waiver_finding(waiver: Waiver, severity: Severity, message: str, advice: st
     )
 
 
-# Findings that an earlier report had: they are shown, and fail nothing
+# Findings of an earlier report: shown, but they fail nothing
 
 
 #: Reason of findings in the baseline; others have the reason of a waiver.
@@ -190,14 +190,11 @@ def is_from_baseline(finding: Finding) -> bool:
     return finding.waived == BASELINE_REASON
 
 
-# Severities that the policy gives to findings: `[policy.severity]`.
+# `[policy.severity]` replaces a rule's own severity.
 #
-# The policy's severity replaces the rule's own. It is the maximum for findings of the rule; a
-# finding that the rule itself judged milder than its own severity stays as mild. So a policy never
-# makes an error of something that a rule let pass for a reason, and a verdict never has a worse
-# finding than the rules gave it. A finding with a changed severity states the rule's own.
-#
-# A rule that is `off` still judges: its findings are accepted, as by a waiver, and are shown so.
+# It is an upper limit: a finding that the rule itself judged milder stays as mild, so a policy
+# never makes an error of something that a rule let pass for a reason. Findings of a rule that is
+# `off` are shown as accepted. A finding with a changed severity states the rule's own.
 
 
 #: The least severity of findings that make a run fail.
@@ -208,7 +205,7 @@ _VULNERABILITY = "BM801"
 
 
 def check_severities(policy: Policy) -> None:
-    """Raise `SpecError` for rules that do not exist, and for what a rule may not be made."""
+    """Raise `SpecError` for unknown rules, and for severities that a rule may not have."""
     problems = [
         Problem(message, entry.position.file, entry.position.line, entry.position.column, hint)
         for entry in policy.severities
@@ -219,7 +216,7 @@ def check_severities(policy: Policy) -> None:
 
 
 def apply_policy(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
-    """The findings with the severities of the policy; what is off is accepted."""
+    """Return findings with the policy's severities; those of rules that are off are accepted."""
     return tuple(_apply_policy(finding, policy) for finding in findings)
 
 

@@ -26,7 +26,7 @@ from buildmatrix.judge.findings import split_owner
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject
 
-# BM402: a holder's device code does not run on a GPU that the target has to run on
+# BM402: a holder's device code does not run on a GPU of the target
 
 
 #: Architectures that a message lists.
@@ -48,7 +48,7 @@ def check_missing_architecture(image: ImageSubject) -> Iterator[Finding]:
             ]
             yield _missing_code(image, holder, missing, of_most)
         unknown = _served_devices(covered, index, "unknown")
-        # What was not read yet is said by the depth of the look.
+        # The depth of the reading tells unread parts.
         if unknown and not holder.is_partial:
             yield finding_of_holder(
                 "BM402",
@@ -115,7 +115,7 @@ def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
     )
 
 
-# BM403: the driver has to compile a holder's device code for a GPU before it runs
+# BM403: the driver has to compile a holder's device code for a GPU of the target
 
 
 def check_only_by_compilation(image: ImageSubject) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def check_only_by_compilation(image: ImageSubject) -> Iterator[Finding]:
         )
 
 
-# BM404: a library has device code for a GPU, and some of its objects have none
+# BM404: some objects of a library lack device code for a GPU that others have code for
 
 
 #: Kernels that a message names, and letters of each.
@@ -160,7 +160,7 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Objects of one file that lack what others of it have for some GPUs."""
+    """Objects of one file that lack code for some GPUs which its other objects have."""
 
     file: CodeFile
     devices: tuple[RequiredDevice, ...]
@@ -172,7 +172,7 @@ class _Gap:
 
     @property
     def objects(self) -> int:
-        """How many lack it."""
+        """Number of objects without code for the GPU."""
         return sum(group.count for group in self.lacking)
 
 
@@ -318,7 +318,7 @@ def _unused_fix(holder: CodeHolder, devices: list[str]) -> Fix:
 
 
 def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
-    """Device code by path, of what lies open: in a container it is packed, in part unread."""
+    """Map paths to device code outside of containers, where it is packed and partly unread."""
     return {
         **{
             binary.path: binary.elf.device_code

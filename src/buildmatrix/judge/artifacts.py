@@ -1,7 +1,6 @@
 """Purpose of files that were compiled for one machine and not installed.
 
-Kernels that are installed with a distribution are a matter of the distribution (`judge.coverage`);
-those of other backends are one of BM401.
+`judge.coverage` has the kernels installed with distributions, BM401 those of other backends.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Artifact:
 
     @property
     def level(self) -> int | None:
-        """The level of x86-64 that it needs, for what runs on a processor."""
+        """Required x86-64 level of code for a processor."""
         return next((level_number(arch) for arch in self.architectures), None)
 
 
@@ -81,7 +80,7 @@ def is_artifact(artefact: Artefact, inventory: Inventory) -> bool:
 
 @once
 def artifacts(image: ImageSubject) -> tuple[Artifact, ...]:
-    """All of an image that are not another backend's, by path; of what is installed, networks."""
+    """Return the artifacts of this backend by path; installed ones only if they are networks."""
     evidence: dict[str, list[Evidence]] = {}
     for item in image.evidence:
         if item.kind == "device-code":
@@ -119,7 +118,7 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
     named = {code.arch for item in group for code in item.device_code if code.arch is not None}
     is_whole = all(any(code.arch for code in item.device_code) for item in group)
     # The header of a network comes before its name.
-    by_name = set() if named else {arch for item in group for arch in _named(item)}
+    by_name = set() if named else {arch for item in group for arch in _find_gpu_in_name(item)}
     # TensorRT can build an engine for more GPUs than the one that its header names.
     is_header = first.kind == "engine" and all(
         code.kind == "unknown" for item in group for code in item.device_code
@@ -139,8 +138,8 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
     )
 
 
-def _named(artefact: Artefact) -> Iterator[str]:
-    """The GPU that the name of an engine says; elsewhere it may be that of a folder of anything."""
+def _find_gpu_in_name(artefact: Artefact) -> Iterator[str]:
+    """Yield the GPU in the name of a TensorRT engine; in other names it proves nothing."""
     match = _SM.search(artefact.path.rpartition("/")[2].lower())
     if artefact.kind in _OF_TENSORRT and match is not None:
         yield f"sm_{match['number']}"

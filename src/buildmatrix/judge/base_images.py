@@ -9,7 +9,7 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.judge.evidence import is_base, total
-from buildmatrix.judge.findings import by_owner, finding
+from buildmatrix.judge.findings import finding, group_by_owner
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, Subject
 from buildmatrix.matrix.model import Policy
@@ -19,7 +19,7 @@ from buildmatrix.matrix.model import Policy
 
 def check_foreign_base(image: ImageSubject) -> Iterator[Finding]:
     """Yield one finding per vendor: system packages, and files of no distribution."""
-    for owned in by_owner(item for item in image.foreign if _of_base(item)):
+    for owned in group_by_owner(item for item in image.foreign if _is_base_evidence(item)):
         packages = [item.detail for item in owned.items if item.kind == "declared"]
         files = sorted({item.path for item in owned.items if item.path})
         seen = [
@@ -46,7 +46,7 @@ def check_foreign_base(image: ImageSubject) -> Iterator[Finding]:
         )
 
 
-def _of_base(item: Evidence) -> bool:
+def _is_base_evidence(item: Evidence) -> bool:
     if item.kind in ("environment", "dlopen", "python-dlopen") or item.distribution is not None:
         return False
     return item.kind == "declared" or (item.where != "host" and is_base(item))
@@ -62,7 +62,7 @@ OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
 def check_foreign_environment(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor, and one for all variables that the policy forbids."""
     foreign = (item for item in image.foreign if item.kind == "environment")
-    for owned in by_owner(foreign):
+    for owned in group_by_owner(foreign):
         names = [item.detail.partition("=")[0] for item in owned.items]
         yield finding(
             "BM602",
@@ -120,20 +120,21 @@ Lacking = Literal["tag", "digest"]
 
 
 def check_unpinned_base(subject: Subject) -> Iterator[Finding]:
-    """One finding per base image; none for what no specification names."""
+    """Yield a finding per base image of the specification."""
     base = subject.target.base
     stages = [("final", base.final, base.final_at)]
     if base.build != base.final:
         stages.insert(0, ("build", base.build, base.build_at))
     for stage, reference, at in stages:
-        lacking = _lacking(reference)
+        lacking = _find_lacking_part(reference)
         if at is None or lacking is None:
             continue
         name, tag = _name_and_tag(reference)
         yield finding(
             "BM607",
             subject,
-            f"the base image {reference} {_why(lacking, tag)}{_demand(subject.policy, lacking)}",
+            f"the base image {reference} {_describe_lacking_part(lacking, tag)}"
+            f"{_demand(subject.policy, lacking)}",
             severity=_base_severity(subject.policy, lacking),
             path=at.file,
             chain=(str(at), reference),
@@ -143,7 +144,7 @@ def check_unpinned_base(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _lacking(reference: str) -> Lacking | None:
+def _find_lacking_part(reference: str) -> Lacking | None:
     if not reference or reference == _NOTHING or "@" in reference:
         return None
     return "tag" if _name_and_tag(reference)[1] in ("", "latest") else "digest"
@@ -155,7 +156,7 @@ def _name_and_tag(reference: str) -> tuple[str, str]:
     return f"{folder}{slash}{name}", tag
 
 
-def _why(lacking: Lacking, tag: str) -> str:
+def _describe_lacking_part(lacking: Lacking, tag: str) -> str:
     if lacking == "digest":
         return "has no digest: its tag can be moved to another image"
     named = "has the tag `latest`" if tag else "has no tag, which means `latest`"

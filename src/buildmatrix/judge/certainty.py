@@ -102,7 +102,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         counts["size"] += binary.size
         if binary.elf.read is None:
             continue
-        # Who holds something foreign may link it, where nothing says what it links.
+        # A distribution with foreign files may link them if its links are unknown.
         is_traced = not binary.elf.linked_names and binary.owner in strong
         if binary.path in traces or is_traced or binary.owner in unlined:
             counts["unlinked"] += binary.path in wheels.unlinked
@@ -206,7 +206,7 @@ def _gain(
 
     `is_sure`: the file is the public one of its name, or its bytes say the same.
     """
-    # That what it requires is bad says nothing of what it holds itself.
+    # A bad requirement says nothing about its own contents.
     is_unfit = verdict.verdict in UNFIT and not verdict.by_others
     if match is not None and match.vendor is not None and match.kind != "multi-backend":
         is_whole = match.kind in _WHOLLY and (is_sure or match.kind in ("pure", "meta"))
@@ -242,7 +242,7 @@ def _gain(
 
 
 def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:
-    """The worst other verdict that what was not read could lead to; None where it changes none."""
+    """Return the worst other verdict that unread bytes could cause; None if there is none."""
     if gain == "trace":
         return "optional" if verdict.verdict == "ok" else None
     if gain not in DECISIVE:
@@ -267,7 +267,7 @@ def hidden_bytes(verdict: Verdict, left: Unopened | None) -> int:
     return left.heavy + (max(left.largest, left.behind) if verdict.foreign_bytes else 0)
 
 
-def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
+def describe_open_rest(left: Unopened, gain: Gain | None, cost: int) -> str | None:
     """The sentence for a report; None where everything was read that could matter.
 
     `cost` is what reading the rest takes: the bytes of the wheel.
@@ -295,7 +295,7 @@ def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
     return f"{' and '.join(parts)}{consequence}: `audit --deep` reads the rest ({size(cost)})"
 
 
-def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Verdict, ...]:
+def name_unparsed_python(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Verdict, ...]:
     """The verdicts, naming the Python code that an import runs and that could not be read.
 
     What no import gets to changes nothing about them, and is said all the same.
@@ -319,7 +319,7 @@ def _with_files(verdict: Verdict, files: Sequence[Unparsed]) -> Verdict:
     noted = replace(
         verdict, open="; ".join(part for part in (verdict.open, " and ".join(parts)) if part)
     )
-    # What is unfit by anything else may prove to be broken as well, and stays unfit.
+    # A distribution unfit for another reason may prove broken as well, and stays unfit.
     if not needed or verdict.verdict in UNFIT:
         return noted
     return replace(noted, certain=False, may_be="broken")

@@ -1,4 +1,4 @@
-"""Composition of a target, from facts and verdicts."""
+"""Compute the composition of a target and its components, from facts and verdicts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from buildmatrix.judge.subject import ImageSubject
 from buildmatrix.locks.requires import metadata_of, requirements
 from buildmatrix.locks.selection import marker_environment
 
-# Components inside a target's distributions, and the distributions that require them.
+# Components of distributions.
 #
-# Names in SBOMs are those of packages (`xz-libs`), and names of files those of libraries
-# (`liblzma.so.5`): only what one of them holds of the other is compared, and what differs may still
-# be the same. So this is said in documents, and is no finding.
+# SBOMs name packages (`xz-libs`), files name libraries (`liblzma.so.5`), so only names that contain
+# each other are compared. Two different names may still be the same component, so a difference is
+# shown in documents and is no finding.
 
 
 #: Types of package URLs: system packages, whose libraries a wheel has as files, and packages built
@@ -174,7 +174,7 @@ def askers(image: ImageSubject) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(sorted(names)) for name, names in by_name.items()}
 
 
-# Facts and verdicts of a target → what its bytes are
+# Composition of a target
 
 
 #: Files of a distribution that are listed, and the share of the target's bytes that each has.
@@ -285,7 +285,7 @@ class _Part:
             self._held[place] = max(item.size, self._held.get(place, 0))
             if image.is_foreign(item):
                 foreign[item.path] = max((item.size, item.vendor), foreign.get(item.path, (0, "")))
-        # What belongs to no distribution has no verdict, and what is foreign there is no use.
+        # Files without a distribution have no verdict; foreign ones are wasted.
         is_unfit = (verdict.verdict != "ok") if verdict is not None else not owner
         self.wasted = 0
         self._wasted = Counter[str]()

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from buildmatrix.catalogue.model import Confidence, EvidenceKind
 
-# Contents of a bill of materials: requirements and native components.
-#
-# Components come from the bytes of distributions and from their own SBOMs (PEP 770).
+# Requirements and native components, from the bytes of distributions and their SBOMs (PEP 770)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class SbomComponent:
     seen: bool | None
 
 
-# Bytes of a target by owner and requirement, and those not usable on its backend
+# Bytes by owner and requirement line
 
 
 @dataclass(frozen=True, slots=True)

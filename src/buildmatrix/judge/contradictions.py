@@ -1,4 +1,4 @@
-"""Rules about node classes and wheel variants that claim what cannot be so: BM707 and BM708."""
+"""Rules about node classes and wheel variants with false claims: BM707 and BM708."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from buildmatrix.matrix.model import NodeClass
 
 # BM707: a node class of the target contradicts itself.
 #
-# A product that is another backend's is refused before, as a mistake of the specification.
+# A product of another backend is refused earlier, as a mistake in the specification.
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _wrong_memory(node: NodeClass, products: list[Product]) -> Iterator[Contradi
         yield Contradiction("memory", text)
 
 
-# BM708: a wheel variant promises what its bytes do not have, or is for other machines
+# BM708: a wheel variant promises what its bytes lack, or is for other machines
 
 
 #: Evidence of libraries that a file has in it or links.
@@ -296,9 +296,9 @@ def _binaries(image: ImageSubject, owner: str) -> Iterator[Binary]:
 
 
 def find_variant_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
-    """Which variants a node class does not support, for the grid.
+    """Yield the grid states of wheel variants that a node class does not support.
 
-    What is false is no reason: other rules judge the bytes. What is strange is BM710's.
+    False promises are excluded: other rules judge the bytes. Unknown variants are BM710's.
     """
     for item in image.inventory.distributions:
         for lacking in unsupported(image, item, node):

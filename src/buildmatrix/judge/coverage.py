@@ -15,12 +15,12 @@ from buildmatrix.judge.findings import OwnedEvidence, finding_in_files, holder
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, once
 
-# Architectures of most code objects of a distribution.
+# Prevailing architectures: those of most code objects of a distribution.
 #
-# A compiler makes an object of each source file, for the requested architectures. Libraries linked
-# beside them (a part of the CUDA toolkit, NCCL, CUTLASS) were compiled for others, and a few such
-# objects do not make a framework run: of the 560 objects in libphi.so of paddlepaddle-gpu 2.6.2 one
-# has code for an sm_90, and an H100 is `not supported by Paddle`.
+# A compiler makes one object per source file, for the requested architectures. Libraries linked
+# with them (a part of the CUDA toolkit, NCCL, CUTLASS) were compiled for others, and a few such
+# objects do not make a framework run: of the 560 objects in libphi.so of paddlepaddle-gpu 2.6.2,
+# one has code for sm_90, and an H100 is `not supported by Paddle`.
 
 
 #: One in so many objects, or of their bytes, is not the purpose of a library. Vendors' libraries
@@ -103,7 +103,7 @@ def _machine_code(group: CodeGroup) -> frozenset[str]:
 
 
 def prevailing(device: str, objects: Sequence[CodeObjects]) -> Grade | None:
-    """`none` or `jit` where most objects have no more for a GPU; None where that says nothing."""
+    """Return `none` or `jit` if most objects have no better code for a GPU; else None."""
     total = sum(item.count for item in objects)
     grades = [(grade(device, item.architectures), item) for item in objects]
     served = [item for served, item in grades if served != "none"]
@@ -160,7 +160,7 @@ class CodeHolder:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How well the code of a file or of a holder serves one GPU."""
+    """Grade of the code of a file or a holder on one GPU."""
 
     #: `unknown` where none of it is for this GPU by its name, and not all of it has one.
     grade: Grade
@@ -234,7 +234,7 @@ def required_devices(image: ImageSubject) -> tuple[RequiredDevice, ...]:
 
 @once
 def coverage(image: ImageSubject, device: str) -> Coverage:
-    """How well the device code of an image serves a GPU of architecture `device`."""
+    """Return the grades of an image's device code on a GPU of architecture `device`."""
     return Coverage(
         device,
         tuple(
@@ -250,10 +250,10 @@ def coverage(image: ImageSubject, device: str) -> Coverage:
 
 @once
 def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
-    """Who has device code for the backend of the image, sorted by name.
+    """Return the holders of device code for the backend of the image, sorted by name.
 
-    Static archives and LTO-IR do not count, since no driver loads them, and neither does what tests
-    bring or what is text. What was compiled for one machine and not installed is BM606's.
+    Static archives and LTO-IR do not count, since no driver loads them; neither do test data and
+    text. Code that was compiled for one machine and not installed is BM606's.
     """
     codes = _codes(image)
     groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}

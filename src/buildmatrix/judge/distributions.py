@@ -18,7 +18,7 @@ from buildmatrix.judge.subject import ImageSubject, Present, Subject
 from buildmatrix.judge.verdicts import useless_requirements
 from buildmatrix.locks.plan import index_of
 
-# Helpers of the rules about distributions
+# Shared helpers
 
 
 def finding_about(
@@ -65,8 +65,8 @@ def declaration(present: Present, match: DistributionMatch, vendor: str) -> tupl
     )
 
 
-def sized(present: Present) -> str:
-    """`torch 2.9.0 (901.4 MB)`; the bytes where they are known."""
+def name_with_size(present: Present) -> str:
+    """Return `torch 2.9.0 (901.4 MB)`; without the size if it is unknown."""
     return f"{present} ({size(present.size)})" if present.size else str(present)
 
 
@@ -94,8 +94,8 @@ def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
             "BM101",
             subject,
             present,
-            f"{sized(present)} {_belonging(match)} {title(match.backend, subject.catalogue)}, "
-            f"not usable on {subject.backend}",
+            f"{name_with_size(present)} {_describe_ownership(match)} "
+            f"{title(match.backend, subject.catalogue)}, not usable on {subject.backend}",
             severity=severity,
             vendor=match.vendor,
             evidence=declaration(present, match, match.vendor),
@@ -106,7 +106,7 @@ def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
 def _dependency_severity(
     present: Present, match: DistributionMatch, subject: Subject
 ) -> Severity | None:
-    """An error for what proves a backend; None for what is not foreign, or BM104's to judge."""
+    """Return the severity of a foreign distribution; None if it is not foreign, or BM104's."""
     if not subject.is_foreign(match) or subject.backend in match.tolerated_in:
         return None
     if match.kind in ("default-build", "with-extra"):
@@ -123,7 +123,7 @@ def _dependency_severity(
     return "note" if match.weight == "weak" else None
 
 
-def _belonging(match: DistributionMatch) -> str:
+def _describe_ownership(match: DistributionMatch) -> str:
     if match.kind in ("embedded", "multi-backend"):
         return "brings files for"
     if match.kind == "pure":
@@ -146,8 +146,9 @@ def check_foreign_local_version(subject: Subject) -> Iterator[Finding]:
             "BM102",
             subject,
             present,
-            f"{sized(present)} was built for {title(match.backend, subject.catalogue)}: its local "
-            f"version is +{local}, and this target is for {subject.backend}",
+            f"{name_with_size(present)} was built for "
+            f"{title(match.backend, subject.catalogue)}: its local version "
+            f"is +{local}, and this target is for {subject.backend}",
             vendor=match.vendor,
             evidence=declaration(present, match, match.vendor),
             fix=fix(subject, present.name, present.version, "BM102"),
@@ -170,8 +171,8 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
             "BM103",
             subject,
             present,
-            f"{sized(present)} is for {name} {line}, and this target is for {name} {expected}: "
-            "libraries of two lines do not work together",
+            f"{name_with_size(present)} is for {name} {line}, and this target is for {name} "
+            f"{expected}: libraries of two lines do not work together",
             severity="error" if match.weight == "strong" else "warning",
             vendor=match.vendor,
             evidence=declaration(present, match, match.vendor),
@@ -179,10 +180,10 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
         )
 
 
-# BM104: the default index's build was chosen, and this backend needs another one.
+# BM104: the default index's build was chosen, but this backend needs another one.
 #
-# The PyTorch project serves one build per backend, each from an index of its own, distinguished by
-# the local version. The default index serves one of them under the plain version.
+# The PyTorch project serves one build per backend, each from its own index and with its own local
+# version. The default index serves one of them under the plain version.
 
 
 def check_default_build(subject: Subject) -> Iterator[Finding]:
@@ -219,7 +220,7 @@ def _default_build(
         "BM104",
         subject,
         present,
-        f"{sized(present)} is the default build, which is for "
+        f"{name_with_size(present)} is the default build, which is for "
         f"{title(match.backend, subject.catalogue)}{_other_build_note(subject, match)}",
         severity="error" if routed or match.weight == "strong" else "warning",
         vendor=match.vendor,
@@ -255,7 +256,7 @@ def _other_build(subject: Subject, present: Present, build: DistributionMatch) -
         "BM104",
         subject,
         present,
-        f"{sized(present)} holds nothing for {name}: this build cannot use its devices",
+        f"{name_with_size(present)} holds nothing for {name}: this build cannot use its devices",
         severity="error" if present.name in family else "warning",
         vendor=build.vendor,
         evidence=declaration(present, build, build.vendor or ""),
@@ -283,15 +284,15 @@ def _cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> 
         "BM104",
         subject,
         present,
-        f"{sized(present)} is a build for the {match.backend}: it cannot use the devices of "
-        f"{title(subject.backend, subject.catalogue)}",
+        f"{name_with_size(present)} is a build for the {match.backend}: it cannot use the devices "
+        f"of {title(subject.backend, subject.catalogue)}",
         vendor=own.vendor,
         evidence=declaration(present, match, own.vendor or ""),
         fix=index_fix(subject, present.name),
     )
 
 
-# BM105: a release has no build for this backend, so an installer falls back to another one's
+# BM105: a release has no build for this backend, so an installer takes another backend's
 
 
 def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
@@ -312,8 +313,8 @@ def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
             "BM105",
             subject,
             present,
-            f"{present.name} {missing.release} has no build for {wanted}{_instead(missing)}, so "
-            f"{present.version} was taken, which is for "
+            f"{present.name} {missing.release} has no build for {wanted}"
+            f"{_describe_alternatives(missing)}, so {present.version} was taken, which is for "
             f"{title(match.backend, subject.catalogue)}",
             vendor=vendor,
             evidence=declaration(present, match, match.vendor or vendor),
@@ -321,7 +322,7 @@ def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _instead(missing: Gap) -> str:
+def _describe_alternatives(missing: Gap) -> str:
     others = f" (it has {', '.join(missing.others)})" if missing.others else ""
     if missing.nearest is None:
         return others
@@ -330,7 +331,7 @@ def _instead(missing: Gap) -> str:
 
 # BM108: a build comes from another index than the target's index for its family.
 #
-# What a foreign local version or the default build says is BM102's and BM104's to say.
+# Foreign local versions are BM102's, default builds BM104's.
 
 
 def check_wrong_index(subject: Subject) -> Iterator[Finding]:
@@ -343,7 +344,7 @@ def check_wrong_index(subject: Subject) -> Iterator[Finding]:
     for present, match in subject.matches:
         if present.name in reported:
             continue
-        strayed = _off_the_index(present, subject) or _off_the_route(present, match, subject)
+        strayed = _find_other_index(present, subject) or _find_other_route(present, match, subject)
         if strayed is None:
             continue
         wanted, instead = strayed
@@ -351,7 +352,7 @@ def check_wrong_index(subject: Subject) -> Iterator[Finding]:
             "BM108",
             subject,
             present,
-            f"{sized(present)} {instead}, and this target takes its family from {wanted}",
+            f"{name_with_size(present)} {instead}, and this target takes its family from {wanted}",
             vendor=match.vendor,
             evidence=declaration(present, match, match.vendor) if match.vendor else (),
             fix=Fix(
@@ -362,7 +363,7 @@ def check_wrong_index(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _off_the_index(present: Present, subject: Subject) -> tuple[str, str] | None:
+def _find_other_index(present: Present, subject: Subject) -> tuple[str, str] | None:
     """Return the specified index, and the other source of a distribution."""
     wanted = index_of(present.name, subject.target)
     if wanted is None or present.index is None:
@@ -372,10 +373,10 @@ def _off_the_index(present: Present, subject: Subject) -> tuple[str, str] | None
     return wanted, f"comes from {present.index}"
 
 
-def _off_the_route(
+def _find_other_route(
     present: Present, match: DistributionMatch, subject: Subject
 ) -> tuple[str, str] | None:
-    """Another build than that of uv's torch route, as the local version or the index says."""
+    """Return a build other than that of uv's torch route, by local version or index."""
     route = subject.target.torch
     own = subject.catalogue.backends.get(subject.backend)
     routes = {index.name for index in own.indexes} if own is not None else set()
@@ -392,10 +393,9 @@ def _off_the_route(
     return route, f"comes from {present.index}"
 
 
-# BM109: distributions for two toolkit lines of this backend are in one lock.
+# BM109: a lock has distributions for two toolkit lines of this backend.
 #
-# BM103 says which of them are not for the target's line; this says that both are there, which no
-# choice of a base image mends.
+# BM103 names those that are not for the target's line. No choice of a base image fixes two lines.
 
 
 def check_two_lines(subject: Subject) -> Iterator[Finding]:
@@ -433,13 +433,13 @@ def _line_evidence(lines: dict[str, list[tuple[Present, DistributionMatch]]]) ->
                 yield from declaration(present, match, match.vendor)
 
 
-# BM110: a wheel alone requires, without condition, what belongs to another backend.
+# BM110: a wheel alone unconditionally requires a distribution of another backend.
 #
-# Where what is required lies in the same lock or image, BM101 says it of that.
+# If the required distribution is in the same lock or image, BM101 reports it.
 
 
 def check_foreign_requirement(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per vendor of what is required."""
+    """Yield a finding per vendor of the required distributions."""
     if not image.tree.is_single:
         return
     for item in image.inventory.distributions:

@@ -18,15 +18,15 @@ from buildmatrix.facts.inventory.model import Distribution, PythonPath, SharedPa
 from buildmatrix.judge.evidence import is_base, title, total
 from buildmatrix.judge.findings import chain_to_file, finding, split_owner
 from buildmatrix.judge.fixes import line_fix
-from buildmatrix.judge.library_versions import in_front
+from buildmatrix.judge.library_versions import find_overtaking
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject
 
 # BM204: two distributions installed different files at the same path.
 #
-# How bad that is follows from what breaks. Code of the machine from two builds is an error: one
-# half calls into the other. Two builds of one version, none of them a vendor's, are each whole when
-# they come last: a warning, as for Python code. What no import reaches is a note.
+# Machine code from two builds is an error: one half calls into the other. If neither of two builds
+# of one version is a vendor's, the one installed last is whole: a warning, as for Python code.
+# Files that no import reaches are a note.
 
 
 def check_path_owned_twice(image: ImageSubject) -> Iterator[Finding]:
@@ -124,27 +124,29 @@ def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
     return module not in names | image.imported_modules
 
 
-# BM205: a distribution is installed twice, and only one of the copies is ever imported
+# BM205: a distribution is installed twice, and only one copy is imported
 
 
 _METADATA = ".dist-info"
 
 
 def check_distribution_twice(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per name: for what an interpreter sees twice, else for what a layer replaced."""
+    """Yield a finding per name: for shadowed copies, else for copies that a layer replaced."""
     reported: set[str] = set()
-    for path, copies in _seen_twice(image):
+    for path, copies in _find_shadowed_copies(image):
         name = copies[0].name
         if name not in reported and _matters(image, copies):
             reported.add(name)
             yield _shadowed(image, path, copies)
-    for name, version, place in _replaced(image):
+    for name, version, place in _find_replaced(image):
         if name not in reported:
             reported.add(name)
-            yield from _exchanged(image, name, version, place)
+            yield from _find_exchanged_builds(image, name, version, place)
 
 
-def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
+def _find_shadowed_copies(
+    image: ImageSubject,
+) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
     """Yield copies that one interpreter finds, the one that it imports first."""
     everything = image.inventory.distributions
     for python_path in image.inventory.python_paths:
@@ -241,10 +243,10 @@ def _twice_vendor(image: ImageSubject, copies: Sequence[Distribution]) -> str | 
     return next((match.vendor for match in (*foreign, *matches)), None)
 
 
-# What a later layer put in the place of what an earlier one had
+# Files that a later layer replaced
 
 
-def _replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
+def _find_replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
     """Name, version and place of distributions whose metadata a later layer deleted."""
     for buried in image.inventory.buried:
         last = buried.path.rpartition("/")[2]
@@ -254,7 +256,9 @@ def _replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
                 yield name.replace("_", "-").replace(".", "-").lower(), version, buried.path
 
 
-def _exchanged(image: ImageSubject, name: str, version: str, place: str) -> Iterator[Finding]:
+def _find_exchanged_builds(
+    image: ImageSubject, name: str, version: str, place: str
+) -> Iterator[Finding]:
     """Find a build for one backend that replaced one for another."""
     before = _match(image, name, version)
     for now in image.inventory.distributions:
@@ -283,10 +287,10 @@ def _exchanged(image: ImageSubject, name: str, version: str, place: str) -> Iter
         return
 
 
-# BM303: the runtime library of one vendor is there in two toolkit lines.
+# BM303: two toolkit lines of one vendor's runtime library are installed.
 #
-# Each keeps its own state of the device; a process that loads both gets crashes that no message
-# explains. Distributions for another line are BM103's; this rule looks at the files.
+# Each keeps its own device state, and a process that loads both crashes without an explanation.
+# Distributions for another line are BM103's; this rule looks at files.
 
 
 def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
@@ -337,7 +341,7 @@ def _runtime_fix(image: ImageSubject, item: Evidence, expected: str) -> Fix:
     return Fix("base", f"take a base image of line {expected}, or delete {item.path} in it")
 
 
-# BM304: the same libraries of the backend come from the base image and again from wheels
+# BM304: the base image and the wheels both ship the same libraries of the backend
 
 
 def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
@@ -386,7 +390,7 @@ def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
 
 def _library_message(image: ImageSubject, base: Mapping[str, Sequence[Evidence]]) -> frozenset[str]:
     """Libraries of the base that wheels are led to, and that do not do: BM305 and BM706 say so."""
-    bound = {item.present.path for item in in_front(image)} | {
+    bound = {item.present.path for item in find_overtaking(image)} | {
         path for item in image.unbound for path in item.libraries
     }
     return frozenset(

@@ -1,4 +1,4 @@
-"""Runs the rules over one target.
+"""Run the rules over one target, and reconcile their findings with verdicts.
 
 A finding's fingerprint is made of rule, backend, distribution without version, vendor, and for
 rules that judge single paths the path without hashes and versions: it stays the same when a target
@@ -43,7 +43,7 @@ from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.fit import fits
 from buildmatrix.judge.locks import Wheels
-from buildmatrix.judge.model import UNFIT, Finding, NodeFit, Verdict, VerdictName, in_order
+from buildmatrix.judge.model import UNFIT, Finding, NodeFit, Verdict, VerdictName, sort_findings
 from buildmatrix.judge.registry import FILE_RULES, RULES, Scope
 from buildmatrix.judge.subject import ImageSubject, Subject, built, locked
 from buildmatrix.locks.model import Lock
@@ -134,7 +134,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
         return finding.rule in FILE_RULES and finding.distribution in foreign
 
     kept = (finding for finding in seen if not is_said(finding))
-    return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
+    return Judgement(sort_findings((*declared, *about_lock, *kept)), verdicts)
 
 
 def check_lock(
@@ -142,7 +142,7 @@ def check_lock(
 ) -> tuple[Finding, ...]:
     """Return the findings about locked distributions."""
     subject = locked(target, lock, catalogue, policy)
-    return in_order(_findings(OF_DISTRIBUTIONS, subject))
+    return sort_findings(_findings(OF_DISTRIBUTIONS, subject))
 
 
 def judge_image(
@@ -166,7 +166,7 @@ def judge_image(
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = reconcile(image, _findings(OF_DISTRIBUTIONS, image))
-    findings = in_order((*declared, *_findings(OF_IMAGES, image)))
+    findings = sort_findings((*declared, *_findings(OF_IMAGES, image)))
     return Judgement(findings, verdicts, fits(image, findings), compose(image, verdicts))
 
 
@@ -179,17 +179,16 @@ def _findings(
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
     """Return the findings about known vulnerabilities and unchecked distributions."""
     findings = vulnerabilities.check_known_vulnerability(subject, advisories, today)
-    return in_order((*findings, *vulnerabilities.check_not_checked(subject, advisories)))
+    return sort_findings((*findings, *vulnerabilities.check_not_checked(subject, advisories)))
 
 
-# Reconciliation of findings about names with verdicts about bytes.
+# Reconciliation of findings by name with verdicts by bytes.
 #
-# A name says what a distribution is sold as, its files say what it is. Where both are known, the
-# files count: a build for another backend that works and weighs little is no error, and no clean
-# one either. Where no file is known, the name is all there is, and counts. So no distribution has
-# an error about another vendor beside the verdict `ok` or `optional`, nor `bloat` without one. What
-# is made for another toolkit line of the target's own vendor is of no more use than what is
-# another's.
+# A name is a claim, and files are evidence: where files are known, they count. A build for another
+# backend that works and weighs little is neither an error nor clean. Without known files the name
+# counts. So no distribution has an error about another vendor and the verdict `ok` or `optional`,
+# and none has `bloat` without an error. Parts for another toolkit line of the target's own vendor
+# count as another vendor's.
 
 
 #: Rules that say of a whole distribution that it is another backend's.
@@ -209,12 +208,12 @@ def reconcile(
         owner = f"{finding.distribution}=={finding.version}"
         verdict = verdicts.get(owner)
         if finding.rule == OTHER_LINE and verdict is not None:
-            verdicts[owner] = _of_other_line(image, verdict, finding)
+            verdicts[owner] = _count_as_wasted(image, verdict, finding)
         foreign = (
             finding.rule in BELONGS and finding.vendor is not None and finding.vendor != vendor
         )
         if finding.rule == "BM104" and verdict is not None and finding.vendor == vendor:
-            verdicts[owner] = _without_devices(verdict, finding)
+            verdicts[owner] = _downgrade_to_optional(verdict, finding)
         if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
             findings.append(finding)
             continue
@@ -230,7 +229,7 @@ def reconcile(
     return tuple(findings), tuple(verdicts.values())
 
 
-def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
+def _count_as_wasted(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
     """Count all of it as wasted if its name proves the line, unless something loads it."""
     if verdict.verdict in UNFIT:
         return verdict
@@ -253,7 +252,7 @@ def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> V
     return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
 
 
-def _without_devices(verdict: Verdict, finding: Finding) -> Verdict:
+def _downgrade_to_optional(verdict: Verdict, finding: Finding) -> Verdict:
     """Downgrade a working distribution without a build for this backend to `optional`."""
     if verdict.verdict != "ok":
         return verdict

@@ -11,9 +11,6 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence, EvidenceKin
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.inventory.model import Binary, Inventory
 
-# Vendor ownership of files and distributions, as seen from one backend
-
-
 #: Between the names of a title, but not inside of brackets: `AWS Neuron (Inferentia / Trainium)`.
 _FIRST_NAME = re.compile(r" / (?![^(]*\))")
 
@@ -38,10 +35,8 @@ def title(backend: str, catalogue: Catalogue) -> str:
     return _FIRST_NAME.split(entry.title, maxsplit=1)[0] if entry else backend
 
 
-# Sizes of evidence on disk, and of device code in a wheel or a layer.
-#
-# The threshold for bloat applies to the latter. A build may compress its kernels, and a wheel
-# compresses them again anyway; so equal kernels should have equal sizes.
+# The bloat threshold applies to packed sizes: a build may compress its kernels, and a wheel
+# compresses them again, so equal kernels should have equal sizes.
 
 
 #: Kinds of evidence that represent bytes of a file.
@@ -101,7 +96,7 @@ def total(evidence: Iterable[Evidence]) -> int:
     return sum(sizes.values())
 
 
-# Which foreign files are the base image's, and which came with the application
+# Base image files
 
 
 _SYSTEM = frozenset({"bin", "etc", "lib", "lib32", "lib64", "opt", "sbin", "usr", "var"})

@@ -68,7 +68,7 @@ def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator
     for item in absent:
         if tree.reach.get(item.path) == "import":
             yield _link(tree, item, "link")
-    # What Python code guards, its authors know may be missing.
+    # Authors know that a guarded import may fail.
     # So does a library that an installer puts where only links find it, of no vendor's package.
     is_named = any(item.kind == "declared" and item.weight == "strong" for item in evidence)
     lost = [

@@ -121,14 +121,14 @@ def _stable(path: str) -> str:
 
 
 def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:
-    """The chain down to the distribution, then to the file and what it says."""
+    """Return the chain to the distribution, then to the file and its text."""
     name, version = split_owner(owner)
     if name is None:
         return rest
     return (*(subject.chain_to(name) or (f"{name} {version}",)), *rest)
 
 
-# Helpers of the rules about files, which report each distribution and vendor once
+# One finding per distribution and vendor
 
 
 #: The owner of a file that no distribution and no package lists.
@@ -152,7 +152,7 @@ class OwnedEvidence:
 
     @property
     def holder(self) -> str:
-        """How a message names the owner."""
+        """Name of the owner in a message."""
         return holder(self.owner)
 
     @property
@@ -161,7 +161,7 @@ class OwnedEvidence:
         return listing(item.detail for item in self.items)
 
     def title(self, image: ImageSubject) -> str:
-        """How a message names the backend that the files are for."""
+        """Return the name of the files' backend in a message."""
         return title(self.items[0].backend, image.catalogue)
 
     def weight(self, subject: Subject) -> str:
@@ -170,7 +170,7 @@ class OwnedEvidence:
         return f"{bound}{size(total(self.items))}"
 
 
-def by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
+def group_by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
     """Evidence that makes one finding: what one distribution has of one vendor.
 
     Weak evidence counts beside strong evidence only: alone it proves nothing. A loader of all
@@ -236,34 +236,34 @@ def foreign_files(code: str, image: ImageSubject, owned: OwnedEvidence, message:
     """The same of files of another backend: as bad as the distribution's verdict."""
     name, version = split_owner(owned.owner)
     cure = fix(image, name, version, code) if name else None
-    severity = by_verdict(image, owned.owner)
+    severity = severity_by_verdict(image, owned.owner)
     return finding_in_files(code, image, owned, message, severity=severity, fix=cure)
 
 
-def by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
-    """How bad it is that a distribution holds or links something of another vendor.
+def severity_by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
+    """Return the severity of another vendor's files in, or linked by, a distribution.
 
-    As bad as its verdict: what works and weighs little is no error, and what is made for this
-    backend, or expected on it, can have a little of others'. None, the rule's own severity, for
-    what no distribution owns.
+    It follows from the distribution's verdict: a distribution that works and has few foreign bytes
+    is no error, and one made for this backend may have a few of others'. None, the rule's own
+    severity, if no distribution owns the file.
     """
     verdict = image.verdicts.get(owner or "")
     if verdict is None:
         return None
     if verdict.verdict in UNFIT:
-        # What a deeper look may take back is no error yet.
+        # A deeper look may still take it back.
         return "warning" if verdict.is_open else None
     return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
 
 
 def file_holder(image: ImageSubject, file: Binary | ClosedFile) -> str:
-    """Return the name and version of what brought a file, or `BASE`."""
+    """Return the name and version of the owner of a file, or `BASE`."""
     if file.owner is not None:
         return file.owner.replace("==", " ")
     return image.inventory.packaged.get(file.path) or BASE
 
 
 def holder(owner: str | None) -> str:
-    """How a message names an owner: `xgboost 3.4.1`, or that there is none."""
+    """Return the name of an owner in a message: `xgboost 3.4.1`, or the image."""
     name, version = split_owner(owner)
     return f"{name} {version}" if name else "the image, outside of any Python distribution,"

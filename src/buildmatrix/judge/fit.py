@@ -1,7 +1,7 @@
-"""BM710: what an image does on a node class is not known, and the specification says all it can.
+"""BM710, and the grid of targets and node classes.
 
-The run is undecided as long as a finding of this rule is a warning
-(`judge.acceptance.leaves_open`).
+BM710: an image's behavior on a node class is unknown, and nothing more in the specification could
+decide it. As a warning it leaves the run undecided (`judge.acceptance.leaves_open`).
 """
 
 from __future__ import annotations
@@ -99,11 +99,10 @@ def _undecided_fix(distribution: str | None) -> Fix:
     return Fix("waive", advice, accept("BM710", distribution=distribution))
 
 
-# The grid of targets and node classes: what an image does on each class that its target runs on.
+# The grid of targets and node classes.
 #
-# It is made of the reasons that BM701 to BM705 and BM710 make their findings of, of what device
-# code, artifacts, wheel variants and files for some processors are worth there, and of what the
-# specification does not say.
+# Built from the reasons of BM701 to BM705 and BM710, from device code, artifacts, wheel variants
+# and processor-specific files, and from gaps in the specification.
 
 
 _RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
@@ -131,8 +130,8 @@ def fits(image: ImageSubject, findings: Collection[Finding]) -> tuple[NodeFit, .
     return tuple(_fit(image, node, findings) for node in image.target.node_classes)
 
 
-def accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[NodeFit, ...]:
-    """The same; reasons whose findings are all accepted say so. A waiver changes no state."""
+def mark_accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[NodeFit, ...]:
+    """Mark reasons whose findings are all accepted. A waiver changes no state."""
     waived: dict[tuple[str, str | None], bool] = {}
     for finding in findings:
         for name in (finding.distribution, None):

@@ -29,7 +29,7 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
             return _replace(subject, asker, order, instead)
         if order.action == "index":
             return index_fix(subject, asker)
-    if (routed := _routed(subject, name, version)) is not None:
+    if (routed := _find_routed_dependent(subject, name, version)) is not None:
         return index_fix(subject, routed)
     for asker, order in _plain_orders(subject, name, version):
         return _replace(subject, asker, order, instead)
@@ -49,7 +49,7 @@ def index_fix(subject: Subject, name: str) -> Fix:
     route = _route(subject) or _plain_route(subject)
     if route is None:
         served = _newest_route(subject, head)
-        such = f", such as uv's {quoted(served)}" if served is not None else ""
+        such = f", such as uv's {quote(served)}" if served is not None else ""
         return Fix(
             "index", f"take {name} from an index that has builds for {subject.backend}{such}"
         )
@@ -57,15 +57,15 @@ def index_fix(subject: Subject, name: str) -> Fix:
         # The routing is there and did not reach this distribution: no requirement names it.
         return Fix(
             "index",
-            f"name {name} in a requirement file, so that `torch = {quoted(route)}` covers it, and "
+            f"name {name} in a requirement file, so that `torch = {quote(route)}` covers it, and "
             "lock again",
         )
     alternative = "" if subject.target.project else f"take uv's `--torch-backend {route}`, or "
     return Fix(
         "index",
-        f"{alternative}write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock "
+        f"{alternative}write `torch = {quote(route)}` under [backend.{subject.backend}], and lock "
         "again",
-        f"[backend.{subject.backend}]\ntorch = {quoted(route)}\n",
+        f"[backend.{subject.backend}]\ntorch = {quote(route)}\n",
         (SpecChange("torch", "torch", route),),
     )
 
@@ -87,9 +87,9 @@ def release_fix(subject: Subject, name: str, missing: Gap) -> Fix:
     )
     return Fix(
         "pin",
-        f"ask for `{name}=={nearest.release}.*`, with `torch = {quoted(nearest.route)}` under "
+        f"ask for `{name}=={nearest.release}.*`, with `torch = {quote(nearest.route)}` under "
         f"{where}{others}",
-        f"{where}\ntorch = {quoted(nearest.route)}\n",
+        f"{where}\ntorch = {quote(nearest.route)}\n",
     )
 
 
@@ -99,7 +99,7 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
         match = distribution(package.name, package.version, subject.catalogue)
         if match is not None and match.is_routed:
             return index_fix(subject, package.name)
-    # Who was asked for first brings the others.
+    # The first requested distribution brings the others.
     way = [(package.name, package.version) for package in subject.path_to(name)]
     for asker, asker_version in way or [(name, version)]:
         twin = _line_twin(subject, asker, asker_version, line)
@@ -132,11 +132,11 @@ def _line_twin(subject: Subject, name: str, version: str, line: str) -> str | No
 
 def accept(rule: str, *, distribution: str | None = None, path: str | None = None) -> str:
     """A waiver to fill in."""
-    lines = ["[[waive]]", f"rule = {quoted(rule)}"]
+    lines = ["[[waive]]", f"rule = {quote(rule)}"]
     if distribution is not None:
-        lines.append(f"distribution = {quoted(distribution)}")
+        lines.append(f"distribution = {quote(distribution)}")
     if path is not None:
-        lines.append(f"path = {quoted(path)}")
+        lines.append(f"path = {quote(path)}")
     return "\n".join([*lines, 'reason = "..."', 'owner = "..."', "expires = YYYY-MM-DD"]) + "\n"
 
 
@@ -168,7 +168,7 @@ def _plain_orders(
                 yield asker, Replacement("use", order.target, note)
 
 
-def _routed(subject: Subject, name: str, version: str | None) -> str | None:
+def _find_routed_dependent(subject: Subject, name: str, version: str | None) -> str | None:
     """Find the dependent that has builds on an index, if this backend has none.
 
     Such a backend brings its own plugin, and takes the build for no accelerator.
@@ -185,15 +185,15 @@ def _replace(
     subject: Subject, name: str, order: Replacement, instead: tuple[SpecChange, ...]
 ) -> Fix:
     target = order.target or ""
-    text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
+    text, patch = _entry(subject, f"replace = {{ {name} = {quote(target)} }}")
     alternative = "" if subject.target.project else f"ask for {target} instead of {name}, or "
     changes = (SpecChange("replace", name, target), *instead)
-    return Fix("replace", alternative + text + _aside(order), patch, changes)
+    return Fix("replace", alternative + text + _note_of(order), patch, changes)
 
 
 def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
-    text, patch = _entry(subject, f"drop = [{quoted(name)}]")
-    return Fix("remove", text + _aside(order), patch, (SpecChange("drop", name),))
+    text, patch = _entry(subject, f"drop = [{quote(name)}]")
+    return Fix("remove", text + _note_of(order), patch, (SpecChange("drop", name),))
 
 
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
@@ -206,8 +206,8 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
         else f"no build of {name} for {subject.backend} is known{reason}"
     )
     if rule == "BM301" and not shared:
-        # What it links is decided when it is built; only a build shows whether that works.
-        text, entry = _entry(subject, f"no-binary = [{quoted(name)}]")
+        # Its links are decided by its build; only a build shows if it works.
+        text, entry = _entry(subject, f"no-binary = [{quote(name)}]")
         return Fix(
             "rebuild",
             f"{why}: build it from source, where its project can be built for {subject.backend} "
@@ -233,7 +233,7 @@ def _entry(subject: Subject, line: str) -> tuple[str, str]:
     return f"write `{line}` under {where}", f"{where}\n{line}\n"
 
 
-def _aside(order: Replacement) -> str:
+def _note_of(order: Replacement) -> str:
     return f" ({order.note})" if order.note else ""
 
 
@@ -274,7 +274,7 @@ def _family_head(subject: Subject, name: str) -> Package | None:
 
 
 def _newest_route(subject: Subject, head: Package | None) -> str | None:
-    """Where the release of the lock is served for this backend; the newest release else."""
+    """Return the route with the release in the lock, else the one with the newest release."""
     entry = subject.catalogue.backends.get(subject.backend)
     if entry is None or not entry.releases:
         return None
@@ -288,12 +288,12 @@ def _newest_route(subject: Subject, head: Package | None) -> str | None:
     return newest.routes[-1] if newest.routes else None
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a basic string of TOML. File names may contain anything, and must stay one value."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape, text)) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in '"\\':
         return f"\\{char}"
     if char.isprintable():

@@ -16,21 +16,21 @@ from buildmatrix.judge.evidence import is_base, title, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.findings import (
     OwnedEvidence,
-    by_owner,
-    by_verdict,
     chain_to_file,
     finding,
     finding_in_files,
     foreign_files,
+    group_by_owner,
+    severity_by_verdict,
     split_owner,
 )
 from buildmatrix.judge.fixes import accept, fix
-from buildmatrix.judge.imports import of_system
+from buildmatrix.judge.imports import find_system_backend
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Fix, Verdict
 from buildmatrix.judge.subject import ImageSubject
 
-# BM201: a distribution ships a library of another backend, as a file or linked in statically
+# BM201: a distribution ships a library of another backend, as a file or statically linked
 
 
 def check_bundled_foreign_library(image: ImageSubject) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def check_bundled_foreign_library(image: ImageSubject) -> Iterator[Finding]:
         for item in image.foreign
         if item.kind in ("bundled", "static") and item.where != "host" and not is_base(item)
     )
-    for owned in by_owner(libraries):
+    for owned in group_by_owner(libraries):
         shown = listing(_shown_library(item) for item in owned.items)
         weight = f" ({owned.weight(image)})" if total(owned.items) else ""
         yield foreign_files(
@@ -53,7 +53,7 @@ def check_bundled_foreign_library(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _shown_library(item: Evidence) -> str:
-    """A library by its name; a static one by what it was linked into."""
+    """Return the name of a library; of a static one, with the file that contains it."""
     if item.kind != "static":
         return item.detail
     library, _, _ = item.detail.partition(" (")
@@ -63,10 +63,10 @@ def _shown_library(item: Evidence) -> str:
 # BM202: the image contains a file of the driver, which the host must provide.
 #
 # The user-space half of the driver must be of the same release as the kernel half. The container
-# runtime mounts the host's copy into the container; one in the image hides it or is hidden by it.
-# Forward-compatibility copies have a place of their own, which the catalogue marks, and are not
-# found here. Stubs for the linker are marked as well, as long as no loader finds them: by a search
-# path, or once ldconfig runs, which container runtimes do when they mount the driver.
+# runtime mounts the host's copy; a copy in the image hides it or is hidden by it. Copies for
+# forward compatibility have their own place, which the catalogue marks, and are not reported.
+# Linker stubs are marked too, unless a loader finds them by a search path or after ldconfig, which
+# container runtimes run when they mount the driver.
 
 
 def check_driver_library_in_image(image: ImageSubject) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def check_driver_library_in_image(image: ImageSubject) -> Iterator[Finding]:
         for item in image.evidence
         if item.where == "host" and item.kind in ("bundled", "tool") and item.path
     )
-    for owned in by_owner(drivers):
+    for owned in group_by_owner(drivers):
         path = owned.items[0].path
         yield finding_in_files(
             "BM202",
@@ -144,7 +144,7 @@ def _stub(image: ImageSubject, item: Evidence, binary: Binary) -> Iterator[Findi
 
 
 def _driver_way(needed: Needed) -> str:
-    """What leads the loader there."""
+    """Name the setting that leads the loader to a library."""
     match needed.rule:
         case "environment":
             return "LD_LIBRARY_PATH"
@@ -165,7 +165,7 @@ def check_foreign_tool(image: ImageSubject) -> Iterator[Finding]:
         for item in image.foreign
         if item.kind == "tool" and item.where != "host" and not is_base(item)
     )
-    for owned in by_owner(tools):
+    for owned in group_by_owner(tools):
         yield foreign_files(
             "BM203",
             image,
@@ -178,9 +178,9 @@ def check_foreign_tool(image: ImageSubject) -> Iterator[Finding]:
 
 # BM301: a file links a library of another backend.
 #
-# As bad as the distribution's verdict: an error where that library is there and is loaded, or where
-# an import fails without it. A file that no import needs (one plugin of many, chosen at run time)
-# is a warning where the library is absent: then nothing of the other backend can come in by it.
+# As severe as the distribution's verdict: an error if the library is present and loaded, or if an
+# import fails without it. A file that no import needs (an optional plugin) is a warning if the
+# library is absent: nothing of the other backend can come in through it.
 
 
 def check_foreign_needed(image: ImageSubject) -> Iterator[Finding]:
@@ -194,7 +194,7 @@ def check_foreign_needed(image: ImageSubject) -> Iterator[Finding]:
         and not is_base(item)
         and (item.role != LOADER or (item.path, item.detail) in image.missing)
     )
-    for owned in by_owner(needed):
+    for owned in group_by_owner(needed):
         absent = [item for item in owned.items if (item.path, item.detail) in image.missing]
         # An import that was not read may survive the failure.
         imported = [
@@ -221,7 +221,7 @@ def check_foreign_needed(image: ImageSubject) -> Iterator[Finding]:
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"
             ),
-            severity=by_verdict(image, owned.owner) or ("warning" if harmless else None),
+            severity=severity_by_verdict(image, owned.owner) or ("warning" if harmless else None),
             first=first,
             is_named=True,
             fix=_needed_fix(image, owned.owner, harmless),
@@ -250,7 +250,7 @@ def _needed_fix(image: ImageSubject, owner: str | None, harmless: bool) -> Fix |
 def check_foreign_device_code(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and vendor, with all files."""
     code = (item for item in image.foreign if item.kind == "device-code" and not is_base(item))
-    for owned in by_owner(code):
+    for owned in group_by_owner(code):
         architectures = sorted({arch for item in owned.items for arch in item.architectures})
         files = {item.path for item in owned.items}
         where = owned.items[0].path if len(files) == 1 else count(len(files), "file")
@@ -265,17 +265,16 @@ def check_foreign_device_code(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _named_code(architectures: list[str], in_part: bool) -> str:
-    """The architectures; where files were read in part, with what would show the others."""
+    """Return the architectures; for partly read files, with the option that shows the others."""
     if not in_part:
         return f" ({listing(architectures)})" if architectures else ""
     named = f"{listing(architectures, 12)}; " if architectures else ""
     return f" ({named}the list may be incomplete, `audit --deep` reads the rest)"
 
 
-# BM501: a file knows the name of a library of another backend and can load it at run time.
+# BM501: a file contains the name of another backend's library and can load it at run time.
 #
-# A name alone costs nothing and breaks nothing, so this is a note. What breaks an import is
-# BM502's.
+# A name alone costs and breaks nothing, so this is a note. BM502 reports failing imports.
 
 
 def check_foreign_dlopen(image: ImageSubject) -> Iterator[Finding]:
@@ -292,21 +291,21 @@ def check_foreign_dlopen(image: ImageSubject) -> Iterator[Finding]:
         and (item.path, item.detail) not in fails
         and not is_base(item)
     )
-    for owned in by_owner(names):
+    for owned in group_by_owner(names):
         yield finding_in_files(
             "BM501",
             image,
             owned,
             f"{owned.holder} can load {owned.details} of "
-            f"{owned.title(image)} at run time; without that it is only a name",
+            f"{owned.title(image)} at run time; harmless if absent",
             is_named=True,
         )
 
 
-# BM502: an import fails, since a library that Python code opens or calls into is missing.
+# BM502: an import fails because a library that Python code opens or calls into is missing.
 #
-# Or a module is: one of a vendor's software breaks a distribution, any other one is a warning. What
-# fails since a file links a missing library is BM301's and BM302's.
+# A missing module counts as well: one of a vendor's software breaks the distribution, any other is
+# a warning. Failures of linked libraries are BM301's and BM302's.
 
 
 def check_failing_import(image: ImageSubject) -> Iterator[Finding]:
@@ -337,7 +336,7 @@ def _missing_modules(image: ImageSubject) -> Iterator[Finding]:
     missing: dict[str, list[PythonImport]] = {}
     for imported in image.inventory.python_imports:
         is_missing = imported.how == "missing" and imported.provider is None
-        if is_missing and of_system(imported.module, image.catalogue) is None:
+        if is_missing and find_system_backend(imported.module, image.catalogue) is None:
             missing.setdefault(imported.owner, []).append(imported)
     for owner, statements in sorted(missing.items()):
         verdict = image.verdicts.get(owner)

@@ -1,10 +1,10 @@
 """BM706: a distribution finds another version of a library than it was built with.
 
-What it was built with is what its metadata asks for, else what its own files say, else what the
-catalogue knows of its release; what it finds is where the loader leads its NEEDED entries, and the
-names that it opens. Some open their libraries by names that they put together when they run: of
-those all copies in the tree are too old, or nothing is said. Linked libraries of another line are
-the business of BM302 and BM303, as far as those see them, and missing symbols that of BM305.
+Its metadata, else its own files, else the catalogue state the version it was built with. The
+version it finds is that of the file to which the loader resolves its NEEDED entries and the names
+that it opens. Some distributions compose those names at run time: then there is a finding only if
+all copies in the tree are too old. BM302 and BM303 report linked libraries of another line, BM305
+missing symbols.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from buildmatrix.judge.library_versions import (
     LeastVersion,
     LibraryCopy,
     expected_version,
-    in_front,
+    find_overtaking,
     is_older,
     least_versions,
     library_version,
@@ -46,7 +46,7 @@ from buildmatrix.matrix.kinds import Numbers, numbers
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.
 _STRICT = ("dnn",)
-#: What leads the loader to a library, where it is not a search path of the file that links it.
+#: Lead of the loader to a library, other than a search path of the linking file.
 _LEADS: Mapping[Rule, str] = {
     "environment": "LD_LIBRARY_PATH leads",
     "cache": "ld.so.cache leads",
@@ -62,21 +62,23 @@ def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
         if binary is not None and binary.owner is not None and item.path is not None:
             needed.setdefault(binary.owner, []).append(item)
     libraries = _libraries(image)
-    yield from _without_parts(image, libraries)
+    yield from _check_parts(image, libraries)
     for installed in image.inventory.distributions:
         owner = installed.owner
-        yield from _beside(image, installed, owner)
+        yield from _check_same_versions(image, installed, owner)
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:
             continue
         least_of = least_versions(installed)
         linked = needed.get(owner, [])
-        judged = list(_judged(image, installed, owner, linked, binaries, least_of))
+        judged = list(_check_linked(image, installed, owner, linked, binaries, least_of))
         yield from judged
-        yield from _in_front(image, owner, {soname for item in judged for soname in item.chain})
+        yield from _find_overtaken(
+            image, owner, {soname for item in judged for soname in item.chain}
+        )
         names = {item.name for item in linked}
-        yield from _opened(image, owner, names, libraries, least_of)
-        yield from _of_another_line(image, owner, names, libraries, least_of)
+        yield from _check_opened(image, owner, names, libraries, least_of)
+        yield from _check_stated_lines(image, owner, names, libraries, least_of)
 
 
 def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
@@ -96,14 +98,14 @@ def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
     return libraries
 
 
-def _opened(
+def _check_opened(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
-    """Libraries that it asks for and does not link, where each that it may open is too old."""
+    """Yield findings about required but unlinked libraries of which every copy is too old."""
     for name, least in sorted(least_of.items()):
         expected = needed_version(least)
         if expected is None:
@@ -113,7 +115,7 @@ def _opened(
             role = role_of(image, soname)
             if soname in linked or role is None or not matches_any(globs, soname):
                 continue
-            opener, found = _opened_by_name(image, owner, soname, copies)
+            opener, found = _find_opened(image, owner, soname, copies)
             versions = [library_version(image, copy) for copy in found]
             if all(is_older(version, expected) for version in versions):
                 present, version = found[0], versions[0]
@@ -131,12 +133,12 @@ def _opened(
                 )
 
 
-def _opened_by_name(
+def _find_opened(
     image: ImageSubject, owner: str, soname: str, copies: Sequence[LibraryCopy]
 ) -> tuple[str | None, Sequence[LibraryCopy]]:
-    """A file that opens a library by its bare name, and the copies that the loader finds by that.
+    """Return a file that opens a library by its bare name, and the copies that the loader finds.
 
-    All copies where nothing is known to do so, or where another one may be loaded before.
+    Returns all copies if no file is known to open it, or if another copy may be loaded earlier.
     """
     binaries = {binary.path: binary for binary in image.inventory.loadable}
     openers: dict[str, Binary | None] = {
@@ -168,23 +170,26 @@ def _opened_by_name(
     return next(iter(openers)), [copy for copy in copies if copy.path in found]
 
 
-def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterator[Finding]:
-    """Of what came with a distribution and is not what the loader takes; `told` is left out."""
+def _find_overtaken(
+    image: ImageSubject, owner: str, reported: Collection[str]
+) -> Iterator[Finding]:
+    """Yield findings about bundled libraries ahead of which the loader finds another copy."""
     name, number = split_owner(owner)
-    for item in in_front(image):
+    for item in find_overtaking(image):
         needed, present = item.needed, item.present
         lacking = any(
             missing.binary == needed.binary and present.path in missing.libraries
             for missing in image.unbound
         )
-        if item.owner != owner or needed.name in told or lacking:
+        if item.owner != owner or needed.name in reported or lacking:
             continue
         yield finding(
             "BM706",
             image,
             f"{name} {number} came with {needed.name} of {file_holder(image, item.own)}, and "
             f"{_LEADS.get(needed.rule or 'path', 'the loader leads')} it to {present.path} of "
-            f"{file_holder(image, present)}, which {item.why}: an older one lacks what it may call",
+            f"{file_holder(image, present)}, which {item.why}: it may be missing symbols "
+            f"that {name} needs",
             severity="error" if role_of(image, needed.name) in _STRICT else "warning",
             vendor=image.own_vendor,
             owner=owner,
@@ -198,14 +203,14 @@ def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterato
         )
 
 
-def _of_another_line(
+def _check_stated_lines(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
-    """Libraries that it was built with by its own files, and of which the tree has other lines."""
+    """Yield findings about libraries the tree has in other lines than the files state."""
     named = {glob for name in least_of for glob in soname_globs(image, name)}
     for row, text in stated_versions(image, owner):
         version = numbers(text)
@@ -214,7 +219,7 @@ def _of_another_line(
             for soname, present in sorted(libraries.items())
             if matches_any(row.libraries, soname)
         }
-        # What its metadata asks for is installed with it, or missed by others.
+        # Libraries in its metadata are installed with it, or reported by other rules.
         if version is None or not copies or named.intersection(row.libraries):
             continue
         lines = {_line(soname) for soname in copies}
@@ -227,8 +232,8 @@ def _of_another_line(
             "BM706",
             image,
             f"{name} {number} was built with {demangle(soname).partition('.')[0]} {text} "
-            f"({row.file} says so) and opens that by itself, and {image.noun} has "
-            f"{listing(copies)} alone: it goes on without the GPU, or fails",
+            f"({row.file} says so) and opens it at run time, but {image.noun} has only "
+            f"{listing(copies)}: it continues without the GPU, or fails",
             severity="error" if role in _STRICT else "warning",
             vendor=image.own_vendor,
             owner=owner,
@@ -239,7 +244,7 @@ def _of_another_line(
         )
 
 
-def _without_parts(
+def _check_parts(
     image: ImageSubject, libraries: Mapping[str, list[LibraryCopy]]
 ) -> Iterator[Finding]:
     """Bundled libraries that open further ones of their release, which nothing there has.
@@ -295,7 +300,9 @@ def _line(soname: str) -> int | None:
     return version[0] if version is not None else None
 
 
-def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
+def _check_same_versions(
+    image: ImageSubject, installed: Distribution, owner: str
+) -> Iterator[Finding]:
     """Yield the findings about distributions that must have the same version as another one."""
     for row in drivers.select_entries(image.catalogue.version_pairs, image.backend):
         if not matches_any(row.distributions, installed.name):
@@ -327,14 +334,14 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
 def _fits(installed: Distribution, other: Distribution, required: SpecifierSet | None) -> bool:
     """Return True if one works beside another; unreadable versions are not compared."""
     if required is None:
-        return _same(installed.version, other.version)
+        return _is_same_release(installed.version, other.version)
     # A build of it, `0.10.2+rocm`, is that version.
     public = other.version.partition("+")[0]
     return version_or_none(public) is None or required.contains(public, prereleases=True)
 
 
 def _specifier(installed: Distribution, name: str) -> SpecifierSet:
-    """The versions of a distribution that metadata asks for, extras and environments left aside."""
+    """Return the versions that metadata requires, without extras and environments."""
     for line in installed.requires:
         requirement = requirement_or_none(line)
         if requirement and distribution_name(requirement.name) == name and requirement.specifier:
@@ -342,13 +349,13 @@ def _specifier(installed: Distribution, name: str) -> SpecifierSet:
     return SpecifierSet()
 
 
-def _same(first: str, second: str) -> bool:
+def _is_same_release(first: str, second: str) -> bool:
     """Return True if two versions begin with the same numbers, or one has no numbers."""
     ours, theirs = numbers(first), numbers(second)
     return ours is None or theirs is None or ours == theirs
 
 
-def _judged(
+def _check_linked(
     image: ImageSubject,
     installed: Distribution,
     owner: str,
@@ -396,7 +403,7 @@ def _finding(
     *,
     binary: str | None,
 ) -> Finding:
-    """`binary` is what links or opens the library; None where it is unknown."""
+    """Make the finding. `binary` links or opens the library; None if it is unknown."""
     name, number = split_owner(owner)
     wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
     severity: Severity = "error" if role in _STRICT else "warning"
@@ -404,8 +411,8 @@ def _finding(
         "BM706",
         image,
         f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
-        f"{present.path} of {file_holder(image, present)}, which is {has}: an older one lacks what "
-        "it may call",
+        f"{present.path} of {file_holder(image, present)}, which is {has}: it may be "
+        f"missing symbols that {name} needs",
         severity=severity,
         vendor=image.own_vendor,
         owner=owner,

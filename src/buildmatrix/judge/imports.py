@@ -14,10 +14,10 @@ from buildmatrix.facts.loader.resolver import Needed
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.model import Verdict
 
-# Imports of a distribution's Python code from other distributions, and their owners.
+# Owners of imported modules.
 #
-# An import that fails inside of another distribution fails all the same. If the tree has that one,
-# its own files decide; for a single wheel, the catalogue knows its requirements.
+# An import that fails inside another distribution fails all the same. If the tree contains that
+# distribution, its own files decide; for a single wheel, the catalogue knows its requirements.
 
 
 #: Parts of a module's name that a distribution's name may be made of: `cuda.bindings`.
@@ -26,7 +26,7 @@ _MOST_PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A statement that imports, and what the catalogue says about the distribution it leads to."""
+    """An import statement, and the catalogue's match of the imported distribution."""
 
     statement: PythonImport
     match: DistributionMatch
@@ -37,15 +37,15 @@ class Imported:
         return f"{self.statement.path}:{self.statement.line}"
 
 
-def imported(
+def find_imports(
     statements: Sequence[PythonImport], installed: Mapping[str, str], catalogue: Catalogue
 ) -> Mapping[str, tuple[Imported, ...]]:
-    """By `name==version` of the importer, what it imports that the catalogue knows."""
+    """Map importers (`name==version`) to their imports in the catalogue."""
     by_importer: dict[str, list[Imported]] = {}
     for python_import in statements:
         match = _match(python_import, installed, catalogue)
         if python_import.how == "missing" and python_import.provider is None:
-            match = of_system(python_import.module, catalogue) or match
+            match = find_system_backend(python_import.module, catalogue) or match
         if match is not None:
             by_importer.setdefault(python_import.owner, []).append(Imported(python_import, match))
     return {owner: tuple(imports) for owner, imports in by_importer.items()}
@@ -66,8 +66,8 @@ def _match(
     return None
 
 
-def of_system(module: str, catalogue: Catalogue) -> DistributionMatch | None:
-    """The backend whose system packages bring a module that no distribution has."""
+def find_system_backend(module: str, catalogue: Catalogue) -> DistributionMatch | None:
+    """Return the backend whose system packages provide a module; None if no entry matches."""
     for owned in catalogue.modules.find(module.partition(".")[0]):
         return DistributionMatch(
             vendor=owned.vendor,
@@ -91,7 +91,9 @@ def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
     )
 
 
-def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> Iterator[Verdict]:
+def carry_failures(
+    verdicts: Sequence[Verdict], statements: Sequence[PythonImport]
+) -> Iterator[Verdict]:
     """Yield the verdicts, with distributions broken that import a broken distribution."""
     reasons: dict[str, str] = {}
     broken = {
@@ -122,10 +124,10 @@ def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> 
         yield verdict
 
 
-# How far an import of Python packages gets to each file of a tree, links followed.
+# Reach of imports to each file of a tree, links followed.
 #
-# The facts say it for the files that Python code names (`facts.inventory.model.Reach`). What those
-# link is loaded with them, and so on down.
+# Facts have the reach of files that Python code names (`facts.inventory.model.Reach`). Files linked
+# by these are loaded with them, and so on.
 
 
 #: From imports that fail with the file to files without a known loader.

@@ -1,4 +1,4 @@
-"""Judgement of locks and images by the rules, catalogue and waivers of one run."""
+"""Judge locks and images by the rules, catalogue and waivers of one run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from buildmatrix.judge.acceptance import (
 )
 from buildmatrix.judge.advisories.model import Advisories
 from buildmatrix.judge.base_images import check_unpinned_base
-from buildmatrix.judge.certainty import with_unparsed
+from buildmatrix.judge.certainty import name_unparsed_python
 from buildmatrix.judge.engine import (
     Judgement,
     check_advisories,
@@ -37,11 +37,11 @@ from buildmatrix.judge.engine import (
     judge_image,
     judge_wheels,
 )
-from buildmatrix.judge.fit import accepted
+from buildmatrix.judge.fit import mark_accepted
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, GateState, Verdict
 from buildmatrix.judge.subject import Subject, locked
-from buildmatrix.judge.verdicts import through
+from buildmatrix.judge.verdicts import pass_through_requirements
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Policy, Spec, Target
 
@@ -125,12 +125,12 @@ class Judge:
         seen = evidence(inventory, self.catalogue) if seen is None else seen
         policy = self._spec.policy
         judgement = judge_image(target, inventory, seen, lock, self.catalogue, policy, resolution)
-        return replace(judgement, verdicts=with_unparsed(judgement.verdicts, inventory))
+        return replace(judgement, verdicts=name_unparsed_python(judgement.verdicts, inventory))
 
     def settle(self, judgement: Judgement) -> Judgement:
         """Return a judgement with the policy's severities, waivers and the baseline applied."""
         findings = self.settled(judgement.findings)
-        return replace(judgement, findings=findings, fits=accepted(judgement.fits, findings))
+        return replace(judgement, findings=findings, fits=mark_accepted(judgement.fits, findings))
 
     @cached_property
     def basis(self) -> str:
@@ -160,7 +160,7 @@ class Judge:
         own = judgement.verdicts
         return (
             self.settled(judgement.findings),
-            through(wheels.lock, own) if wheels.lock is not None else own,
+            pass_through_requirements(wheels.lock, own) if wheels.lock is not None else own,
         )
 
     def stale_waivers(

@@ -1,7 +1,7 @@
-"""BM704: the user space in an image and the kernel driver or kernel of a node class do not fit.
+"""BM704: an image's user space does not fit the kernel driver or kernel of a node class.
 
-For backends whose runtime lies in the image and whose driver is a kernel module: what was tested
-together is in the vendors' tables.
+For backends with the runtime in the image and a kernel module as driver. Vendors' tables list the
+combinations that were tested.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _kernel(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
             if matches_any(row.architectures, arch) and not drivers.meets(
                 kernel.lowest, row.kernel
             ):
-                state, severity = _judged(row)
+                state, severity = _rate_entry(row)
                 yield Reason(
                     rule="BM704",
                     node=node.name,
@@ -117,7 +117,7 @@ def _release(
             yield _reason(image, node, runtime, row, "whose driver is of the same release", "")
 
 
-def _judged(row: CatalogueEntry) -> tuple[NodeState, Severity]:
+def _rate_entry(row: CatalogueEntry) -> tuple[NodeState, Severity]:
     return ("refused", "error") if row.basis in _SURE else ("undecided", "warning")
 
 
@@ -143,7 +143,7 @@ def _reason(
     what: str,
     then: str,
 ) -> Reason:
-    state, severity = _judged(row)
+    state, severity = _rate_entry(row)
     return Reason(
         rule="BM704",
         node=node.name,

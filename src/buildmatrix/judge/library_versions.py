@@ -1,4 +1,4 @@
-"""Versions of an image's runtimes and libraries, and those that distributions expect."""
+"""Versions of an image's runtimes and libraries, and the versions that distributions expect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from buildmatrix.judge.findings import split_owner
 from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, compare, numbers
 
-# Versions of its backend's runtime in an image, by the image's content
+# Versions of the backend's runtime in an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ def _runtime_name(image: ImageSubject, item: Evidence) -> str:
 
 def _runtime_version(image: ImageSubject, item: Evidence) -> str | None:
     """Return the best statement of a version, if it is of the line in the library's name."""
-    for text in _said(image, item):
+    for text in _find_versions(image, item):
         version = numbers(text.rpartition(":")[2])
         if version and (item.toolkit is None or str(version[0]) == item.toolkit):
             return ".".join(map(str, version[:2]))
     return item.toolkit
 
 
-def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
+def _find_versions(image: ImageSubject, item: Evidence) -> Iterator[str]:
     catalogue = image.catalogue
     rows = drivers.select_entries(catalogue.runtime_versions, image.backend)
     base = demangle(item.path.rpartition("/")[2])
@@ -144,7 +144,7 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
         yield match.toolkit or ""
 
 
-# Versions of the libraries that a distribution was built with and expects
+# Versions that a distribution was built with and expects
 
 
 _ROLES = ("runtime", "dnn", "comm", "math")
@@ -155,7 +155,7 @@ class ExpectedVersion:
     """The version of a library that a distribution was built with."""
 
     version: Numbers
-    #: Who says so: a pin, the catalogue, or its local version.
+    #: Source: a pin, the catalogue, or its local version.
     by: str
 
 
@@ -277,7 +277,7 @@ def expected_version(
     return None
 
 
-# Versions of the libraries that the loader finds, and older ones that it finds first
+# Versions that the loader finds, and older ones ahead of them
 
 
 #: A library that was read, or one of a wheel of which only the list of files was: its name counts.
@@ -291,7 +291,7 @@ class InFront:
     #: The distribution that links it, and the entry.
     owner: str
     needed: Needed
-    #: What the loader takes, and what came with the distribution.
+    #: The loader's choice, and the distribution's own library.
     present: Binary
     own: Binary
     #: How it is known to be older.
@@ -299,7 +299,7 @@ class InFront:
 
 
 @once
-def in_front(image: ImageSubject) -> tuple[InFront, ...]:
+def find_overtaking(image: ImageSubject) -> tuple[InFront, ...]:
     """Older libraries of the backend that the loader finds first, one for each owner and name."""
     binaries = {binary.path: binary for binary in image.inventory.loadable}
     brought: dict[str, list[Binary]] = {}
@@ -343,7 +343,7 @@ def _is_of_backend(image: ImageSubject, name: str) -> bool:
 
 
 def _why_older(image: ImageSubject, present: Binary, own: Binary) -> str | None:
-    """How a library is known to be older than another one: by versions, else by symbols."""
+    """Describe why a library is older than another one: by versions, else by symbols."""
     version, expected = library_version(image, present), library_version(image, own)
     if version is not None and expected is not None:
         if not is_older(version, expected):

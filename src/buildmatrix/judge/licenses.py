@@ -21,11 +21,11 @@ from buildmatrix.judge.subject import ImageSubject, Present
 from buildmatrix.matrix.kinds import distribution_part
 from buildmatrix.matrix.model import Listed
 
-# The license of a distribution, as its metadata has it, against lists of licenses.
+# SPDX license expressions (SPDX 2.3, annex D; PEP 639).
 #
-# SPDX license expressions (SPDX 2.3, annex D; PEP 639). Metadata from before PEP 639 says less: the
-# header `License` is free text, and some classifiers name a family of licenses. A family is held as
-# a pattern (`BSD-*`), and a list that names a part of it does not decide.
+# Older metadata says less: the header `License` is free text, and some classifiers name a family of
+# licenses. A family is a pattern (`BSD-*`), and a list with only some of its licenses does not
+# decide.
 
 
 Answer = Literal["yes", "unknown", "no"]
@@ -106,7 +106,7 @@ def licenses(distribution: Distribution) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_CLASSIFIERS[name] for name in names if name in _CLASSIFIERS))
 
 
-def accepted(
+def check_expressions(
     expressions: Sequence[str], allowed: Sequence[Listed], forbidden: Sequence[Listed]
 ) -> Answer:
     """Return the answer of lists for a license. One of the alternatives (`OR`) is enough."""
@@ -186,7 +186,7 @@ def _fits_license(leaf: str, entry: Listed) -> Answer:
     return "unknown" if "*" in text and matches(text, pattern) else "no"
 
 
-# Files that a vendor's license does not let everybody redistribute, for BM608 and BM609
+# Files whose license restricts redistribution
 
 
 #: Entry of `forbid-licenses` that enables it.
@@ -244,7 +244,7 @@ def _of_path(image: ImageSubject, path: str) -> Sequence[Redistribution]:
     return [entry for entry in entries if matches_any(entry.paths, path)]
 
 
-# BM608: what the lists of the policy forbid, or do not allow
+# BM608: licenses that the policy forbids or does not allow
 
 
 def check_not_allowed(image: ImageSubject) -> Iterator[Finding]:
@@ -272,7 +272,7 @@ def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Liste
 
 
 def redistribution_asked(image: ImageSubject) -> Listed | None:
-    """The entry that forbids what may not be passed on; None without one."""
+    """Return the entry that forbids files that may not be redistributed; None without one."""
     forbidden = entries(image.policy.forbid.licenses, image.backend)
     return next((entry for entry in forbidden if is_about_redistribution(entry)), None)
 
@@ -363,7 +363,7 @@ def _listed_licenses(image: ImageSubject) -> Iterator[Finding]:
     forbidden, allowed = license_lists(image)
     for item in image.inventory.distributions if forbidden or allowed else ():
         expressions = licenses(item)
-        if not expressions or accepted(expressions, allowed, forbidden) != "no":
+        if not expressions or check_expressions(expressions, allowed, forbidden) != "no":
             continue
         entry = next((entry for entry in forbidden if names(expressions, entry)), None)
         why = _forbidden(entry, "licenses") if entry else _missing_entries(allowed, "licenses")
@@ -412,10 +412,9 @@ def _list_fix(advice: str, kind: str) -> Fix:
     return Fix("remove", f"{advice}, or change the lists of {kind} under [policy]")
 
 
-# BM609: the policy has lists of licenses, and a license cannot be matched with them.
+# BM609: a license cannot be matched with the policy's lists.
 #
-# The run is undecided as long as a finding of this rule is a warning
-# (`judge.acceptance.leaves_open`).
+# As a warning it leaves the run undecided (`judge.acceptance.leaves_open`).
 
 
 #: Characters of what metadata says, in a message.
@@ -423,11 +422,11 @@ _SHOWN = 80
 
 
 def check_unknown_license(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution and question: which license, and what it lets one pass on."""
+    """Yield a finding per distribution and question: its license, and its redistribution."""
     forbidden, allowed = license_lists(image)
     for item in image.inventory.distributions if forbidden or allowed else ():
         expressions = licenses(item)
-        if expressions and accepted(expressions, allowed, forbidden) != "unknown":
+        if expressions and check_expressions(expressions, allowed, forbidden) != "unknown":
             continue
         why = f"{_why_unknown(item, expressions)}, so no list of licenses under [policy] decides"
         yield _unknown_license(image, item, why, "")

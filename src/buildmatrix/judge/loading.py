@@ -1,4 +1,4 @@
-"""Rules about files that the loader refuses: BM302 and BM305."""
+"""Rules about missing libraries and symbols, for which the loader refuses a file: BM302, BM305."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from buildmatrix.judge.findings import (
     holder,
     split_owner,
 )
-from buildmatrix.judge.fixes import quoted
+from buildmatrix.judge.fixes import quote
 from buildmatrix.judge.imports import is_extension
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, once
 
-# BM302: a file links a library that exists nowhere in the image.
+# BM302: a file links a library that the image lacks.
 #
-# A folder or a wheel without a C library leaves everything that a system gives unresolved, and
-# proves nothing: there only those names count that belong to another toolkit line of this backend,
-# which no base image of the target's line has; and those of which the set itself has another major
-# version, in a distribution that is there for the one that links it. Names of other backends are
-# BM301's.
+# A folder or a wheel without a C library leaves all system libraries unresolved, which proves
+# nothing. There a name counts only if it is of another toolkit line of this backend, which no base
+# image of the target's line has, or if a distribution required by the linking one has the library
+# in another major version. Names of other backends are BM301's.
 #
-# Of several libraries the one is named that an import fails on: ld.so loads breadth first, and
-# stops at the first that it does not find.
+# The message names the library on which an import fails: ld.so loads breadth first, and stops at
+# the first missing library.
 
 
 def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
@@ -45,7 +44,7 @@ def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
     linked = image.linked
     owners = {binary.path: binary.owner or "" for binary in linked.inventory.binaries}
     majors = _OtherMajors(image)
-    # What only tables show of single libraries settles no verdict.
+    # Tables of single libraries settle no verdict.
     known = set(image.resolution.missing)
     missing = [
         needed
@@ -54,7 +53,7 @@ def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
             (needed in known and (is_root or image.tree.is_other_line(needed.name)))
             or (not is_root and majors.holder(owners[needed.binary], needed.name))
         )
-        and not _expected(image, needed)
+        and not _is_expected(image, needed)
         and image.backend not in image.tree.supplied.get(owners[needed.binary], ())
     ]
     missing.sort(key=lambda needed: (owners[needed.binary], needed.binary, needed.name))
@@ -198,7 +197,7 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
 
 
 def _other_major(other: tuple[str, str] | None) -> str:
-    """Which version of the library is there instead."""
+    """Name the distribution with another major version of the library."""
     return f". {other[1].replace('==', ' ')} has {other[0]}" if other is not None else ""
 
 
@@ -245,7 +244,7 @@ def _missing_library_fix(
     cure = _packages(image, imported or names, [name for name in names if name not in imported])
     if cure is not None:
         return cure
-    entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
+    entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quote, names))}] }}"
     subject, pronoun = ("it is", "it") if len(names) == 1 else ("they are", "them")
     return Fix(
         "rebuild",
@@ -269,7 +268,7 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
     debian = dict.fromkeys(entry.debian for entry in entries)
     rpm = dict.fromkeys(entry.rpm for entry in entries)
     alpine = dict.fromkeys(entry.alpine for entry in entries)
-    line = f"system-packages = [{', '.join(map(quoted, debian))}]"
+    line = f"system-packages = [{', '.join(map(quote, debian))}]"
     others = [name for name in names if name not in rows]
     further = {name: None for name in further if name not in debian}
     return Fix(
@@ -283,7 +282,7 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
 
 
 def _use(image: ImageSubject, needed: Needed, head: str) -> str:
-    """Who loads the file, and what happens then; `head` is what Python opens."""
+    """Describe how the file is loaded; `head` is the file that Python opens."""
     place = next((b.reached_from for b in image.inventory.binaries if b.path == head), None)
     at = f" ({place})" if place else ""
     match image.reach.get(needed.binary):
@@ -313,7 +312,7 @@ def _missing_library_severity(
     failure = verdict.failure if verdict is not None else None
     if failure is not None and (failure.path, failure.name) == (needed.binary, needed.name):
         return "error"
-    # What was not read may survive it.
+    # Unread files may work without it.
     is_open = verdict is not None and verdict.is_open
     if is_open or image.reach.get(needed.binary) != "import":
         return "warning"
@@ -326,11 +325,11 @@ def _missing_library_severity(
     return "error" if is_known else "warning"
 
 
-def _expected(image: ImageSubject, needed: Needed) -> bool:
+def _is_expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
     vendor = image.own_vendor
-    # What draws, such as libGL, belongs to no accelerator, and BM301 says nothing of it.
+    # Graphics libraries, such as libGL, belong to no accelerator, so BM301 skips them.
     if any(
         match.owned.vendor not in (None, vendor) and match.owned.entry.role != "graphics"
         for match in owned
@@ -342,10 +341,11 @@ def _expected(image: ImageSubject, needed: Needed) -> bool:
     return matches_any((*allowed.get("*", ()), *allowed.get(image.backend, ())), needed.name)
 
 
-# BM305: a library needs symbols, or versions of them, that those which the loader binds lack.
+# BM305: the libraries that the loader binds lack symbols, or versions of them, that a library
+# needs.
 #
 # The loader refuses the file with "undefined symbol" or "version not found". See
-# `facts.loader.binding` for what is looked up, and when nothing is said.
+# `facts.loader.binding` for the lookup, and for the cases without an answer.
 
 
 #: From files that fail with an import to files without a known loader.

@@ -1,4 +1,4 @@
-"""Rules about a lock as a whole and about files that are out of date: BM106, BM111, BM903."""
+"""Rules about a lock as a whole and about outdated files: BM106, BM111 and BM903."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from buildmatrix.locks.requires import find_unmet
 from buildmatrix.locks.selection import installed_environment
 from buildmatrix.matrix.model import Policy, Target
 
-# Subject of rules before anything is installed: a target made of its lock's wheels
+# Locked wheels as a subject
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def wheels(
         present,
         inventory,
         tuple(evidence),
-        resolution or resolved(inventory),
+        resolution or resolve_wheels(inventory),
         stale,
         without_wheel or {},
         sources or {},
@@ -91,7 +91,7 @@ def wheels(
     )
 
 
-def resolved(inventory: Inventory) -> Resolution:
+def resolve_wheels(inventory: Inventory) -> Resolution:
     """Resolve NEEDED entries among wheels, some of whose files were not opened.
 
     The loader model knows the files that were opened; a closed one answers to its file name.
@@ -104,17 +104,17 @@ def resolved(inventory: Inventory) -> Resolution:
         for wanted_name in {name, demangle(name)} & wanted:
             closed.setdefault(wanted_name, []).append(file.path)
     return replace(
-        resolution, needed=tuple(_with_closed(needed, closed) for needed in resolution.needed)
+        resolution, needed=tuple(_add_closed(needed, closed) for needed in resolution.needed)
     )
 
 
-def _with_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
+def _add_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
     if needed.path is not None or needed.name not in closed:
         return needed
     return replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))
 
 
-# BM106: a lock is older than what it was made from
+# BM106: a lock is older than its inputs
 
 
 #: Locks of other tools, and what makes them.
@@ -164,7 +164,7 @@ def merge_stale_locks(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _lock_again(wheels: Wheels) -> str:
-    """How the lock is made."""
+    """Return the command that makes the lock again."""
     path = PurePath(wheels.target.lock_file)
     command = _COMMANDS.get(path.name)
     if command is None and path.name.startswith("pylock.") and wheels.target.project:
@@ -172,9 +172,9 @@ def _lock_again(wheels: Wheels) -> str:
     return f"run `{command}`" if command else "lock again with the tool that made it"
 
 
-# BM111: a locked wheel requires what the lock lacks, or has in another version.
+# BM111: a locked wheel requires a distribution that the lock lacks or has in another version.
 #
-# Installers take a lock as it is: `uv pip check` says it once everything is installed.
+# Installers take a lock as it is; `uv pip check` reports this only after installation.
 
 
 def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
@@ -209,7 +209,7 @@ def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
         )
 
 
-# BM903: a committed generated file is not what `buildmatrix generate` writes now
+# BM903: a committed generated file differs from the output of `buildmatrix generate`
 
 
 def check_generated_file_out_of_date(paths: Iterable[str]) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Findings, verdicts and gates: what a run says about its targets."""
+"""Findings, verdicts and gates: the results of a run about its targets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Who accepted a finding, why, and until when."""
+    """Acceptance of a finding: its source, reason, owner and last day."""
 
     #: A `[[waive]]` table, the ignored advisories of the policy, a report of before, or a rule that
     #: the policy turned off.
@@ -280,7 +280,7 @@ NODE_STATES: tuple[NodeState, ...] = get_args(NodeState)
 
 @dataclass(frozen=True, slots=True)
 class FitReason:
-    """Why an image is what it is on a node class, in one sentence."""
+    """Reason for an image's state on a node class, in one sentence."""
 
     #: Code of the rule that has a finding about it; empty for what is no finding.
     rule: str
@@ -328,7 +328,7 @@ class NodeFit:
 
 @dataclass(frozen=True, slots=True)
 class ClimbedRung:
-    """How far an image got on one rung, on the machine of its build."""
+    """Result of one rung with an image, on the machine of its build."""
 
     rung: Rung
     state: GateState
@@ -384,13 +384,13 @@ class TargetResult:
     rungs: tuple[ClimbedRung, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
-        """Put what is a mapping into the order that reports have."""
+        """Sort mappings in the order of reports."""
         gates = {gate: self.gates.get(gate, "not-run") for gate in GATES}
         object.__setattr__(self, "gates", gates)
         object.__setattr__(self, "bases", dict(sorted(self.bases.items())))
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sorted by target, rule, distribution, path and vendor."""
 
     def key(finding: Finding) -> tuple[str, ...]:

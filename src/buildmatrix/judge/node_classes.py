@@ -25,10 +25,7 @@ from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, numbers, version_range
 from buildmatrix.matrix.model import NodeClass
 
-# Reasons of rules about an image on one node class, before they become findings.
-#
-# Findings and the grid of targets and node classes use the same reasons, so that they cannot
-# disagree.
+# Findings and the grid use the same reasons, so they cannot disagree.
 
 
 #: State of a grid cell, with its reason.
@@ -39,7 +36,7 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why an image is what it is on one node class."""
+    """Reason for an image's state on one node class."""
 
     rule: str
     node: str
@@ -65,7 +62,7 @@ def findings_of(
     image: ImageSubject,
     reasons: Callable[[ImageSubject, NodeClass], Iterable[Reason]],
 ) -> Iterator[Finding]:
-    """The reasons of all node classes; those that differ in the class alone are one finding."""
+    """Yield findings from reasons; reasons that differ only in the node class are one finding."""
     every = [reason for node in image.target.node_classes for reason in reasons(image, node)]
 
     def key(reason: Reason) -> tuple[str, str, str, int]:
@@ -97,10 +94,10 @@ def findings_of(
         )
 
 
-# Labels of an image about the runtime that it is made for; BM705 compares them.
+# Image labels about the runtime, compared by BM705.
 #
-# Today's container runtimes read none of these labels, so the labels refuse nothing by themselves:
-# they state the intent of the base's maker.
+# Today's container runtimes read none of these labels, so they refuse nothing: the labels state the
+# intent of the base's maker.
 
 
 def labels(image: ImageSubject) -> Iterator[tuple[str, str, Numbers]]:
@@ -157,7 +154,7 @@ def against_node(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
         )
 
 
-# BM705: the environment or the labels of an image ask for what a node class does not have.
+# BM705: the environment or the labels of an image demand more than a node class has.
 #
 # The container runtime checks the environment and does not start the container.
 
@@ -282,7 +279,7 @@ def _versions(
     }
 
 
-# BM709: a file needs processor instructions that a node class of the target does not have
+# BM709: a file needs processor instructions that a node class lacks
 
 
 #: Below such a folder, ld.so looks for what its processor can run, and nowhere else.
@@ -305,7 +302,7 @@ def check_host_instruction_level(image: ImageSubject) -> Iterator[Finding]:
     ]
     refused: dict[str | None, dict[str, Binary]] = {}
     for level in {level for _, level in classes}:
-        for owner, binaries in _refused(image, level):
+        for owner, binaries in _find_refused(image, level):
             refused.setdefault(owner, {}).update((binary.path, binary) for binary in binaries)
     for owner, by_path in sorted(refused.items(), key=lambda item: item[0] or ""):
         binaries = [binary for _, binary in sorted(by_path.items())]
@@ -320,14 +317,14 @@ def check_host_instruction_level(image: ImageSubject) -> Iterator[Finding]:
 def find_instruction_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
     """Yield the states of the files on the processors of a node class, for the grid."""
     level = level_number(node.cpu)
-    for owner, binaries in _refused(image, level) if level is not None else ():
+    for owner, binaries in _find_refused(image, level) if level is not None else ():
         first, severity = _worst(image, binaries)
         text = f"{_about(owner, binaries)}, and {node.name} has {node.cpu}{_use(image, first)}"
         yield _STATES[severity], FitReason("BM709", text, distribution=split_owner(owner)[0])
 
 
 @once
-def _refused(image: ImageSubject, level: int) -> tuple[tuple[str | None, list[Binary]], ...]:
+def _find_refused(image: ImageSubject, level: int) -> tuple[tuple[str | None, list[Binary]], ...]:
     """The files that processors of a level would load, and cannot, by their owners."""
     refused: dict[str | None, list[Binary]] = {}
     for binary in image.inventory.loadable:

@@ -21,8 +21,6 @@ from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, VersionRange, compare, numbers, version_range
 from buildmatrix.matrix.model import NodeClass
 
-# Support of an image's runtimes by the drivers of node classes
-
 
 @dataclass(frozen=True, slots=True)
 class CompatPackage:
@@ -103,7 +101,7 @@ def _worst(image: ImageSubject, driver: VersionRange) -> tuple[DriverVerdict, Ru
     worst: DriverVerdict = "full"
     asks: Runtime | None = None
     rank: tuple[DriverVerdict, ...] = ("full", "line", "unknown", "refused")
-    for runtime in _that_ask(image):
+    for runtime in _select_demanding(image):
         if runtime.version is None:
             continue
         verdict = _runs(image, runtime.version, driver)
@@ -117,7 +115,7 @@ def _runs(image: ImageSubject, toolkit: str, driver: VersionRange) -> DriverVerd
     return drivers.runs(toolkit, driver, image.backend, image.catalogue)
 
 
-def _that_ask(image: ImageSubject) -> tuple[Runtime, ...]:
+def _select_demanding(image: ImageSubject) -> tuple[Runtime, ...]:
     """Return the relevant runtimes; one with only a known line counts if no other is of that line.
 
     Libraries such as cuDNN link a runtime in, and are made for every toolkit of their line.
@@ -158,7 +156,7 @@ def compat_package(
             package = CompatPackage(
                 binary.path,
                 base.rpartition(".so.")[2],
-                _by(image, folder, paths),
+                _name_search_path(image, folder, paths),
                 folder in (row.injected, injected),
             )
             if numbers(package.driver):
@@ -170,7 +168,7 @@ def compat_package(
     )
 
 
-def _by(image: ImageSubject, folder: str, paths: LinkedPaths) -> str:
+def _name_search_path(image: ImageSubject, folder: str, paths: LinkedPaths) -> str:
     def holds(folders: Iterable[str]) -> bool:
         return any(paths.folder(item) == folder for item in folders if item.strip("/"))
 
@@ -205,7 +203,7 @@ def check_driver_too_old(image: ImageSubject) -> Iterator[Finding]:
 
 
 def old_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """Why the driver of a node class does not run the image."""
+    """Yield the reasons why the driver of a node class does not run the image."""
     fit = node_driver(image, node)
     if fit is None or fit.runtime is None or fit.runtime.version is None:
         return
@@ -253,10 +251,10 @@ def _compat_words(fit: NodeDriver) -> str:
     )
 
 
-# BM702: an image runs on a driver of its toolkit's line that is older than the toolkit.
+# BM702: the driver of a node class is older than an image's toolkit of the same line.
 #
-# Within a line an older driver runs newer toolkits, without what only newer drivers have. It does
-# not compile device code that a newer toolkit wrote.
+# Within a line an older driver runs newer toolkits, without features of newer drivers. It does not
+# compile device code written by a newer toolkit.
 
 
 def check_minor_version_compatibility(image: ImageSubject) -> Iterator[Finding]:
@@ -315,7 +313,7 @@ def _not_compiled(image: ImageSubject, node: NodeClass, fit: NodeDriver) -> Iter
 
 
 def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
-    """The first toolkit whose driver compiles what a file has for a GPU; None where not known."""
+    """Return the first toolkit whose driver compiles a file's code for a GPU; None if unknown."""
     toolkits = [
         drivers.compiles(code.kind, code.language, image.backend, image.catalogue)
         for code in device_codes(image).get(file.path, ())

@@ -11,7 +11,7 @@ from typing import Literal
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import FIX_KINDS, SEVERITY_RANK, Finding, Severity
 
-# Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details
+# Table of all rules; `docs/rules/CODE.md` has the details of each
 
 
 #: Argument of a rule's function, which determines when it runs:
@@ -253,7 +253,7 @@ RULES: tuple[Rule, ...] = (
         unknown="advisories",
     ),
     Rule(
-        "BM901", "expired-or-unused-waiver", "warning", "a waiver ran out or covers nothing", "run"
+        "BM901", "expired-or-unused-waiver", "warning", "a waiver expired or covers nothing", "run"
     ),
     Rule(
         "BM902",
@@ -285,7 +285,7 @@ def rule_of(code: str) -> Rule:
     return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")
 
 
-# The page of each rule, from the installed package or from a checkout
+# Pages of rules
 
 
 def rule_page(code: str) -> str:
@@ -303,12 +303,11 @@ def rule_page(code: str) -> str:
     return (Path(__file__).parents[3] / "docs" / "rules" / name).read_text(encoding="utf-8")
 
 
-# One problem is one finding: what a worse finding about the same distribution says already.
+# Suppression of repeated findings: one problem is one finding.
 #
-# A distribution of another toolkit line is BM103. That two lines are in the lock then (BM109), and
-# that the other line's build of it owns the same paths (BM204), is the same problem, and goes with
-# it. Nothing is lost: the finding that stays is open, no milder, and fails for the same `--fail-
-# on`; accepting it shows the others.
+# If a distribution is for another toolkit line (BM103), two lines in the lock (BM109) and paths
+# shared with the other line's build (BM204) are the same problem. The remaining finding is open, no
+# milder, and fails for the same `--fail-on`; accepting it shows the others.
 
 
 #: Rules that say of a distribution by its name what others say by its files.
@@ -327,17 +326,19 @@ def drop_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         item
         for item in ordered
-        if not any(_is_repeat(item, other) for other in _beside(item, about))
+        if not any(_is_repeat(item, other) for other in _list_beside(item, about))
     )
 
 
-def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterator[Finding]:
+def _list_beside(
+    finding: Finding, about: dict[tuple[str, str], list[Finding]]
+) -> Iterator[Finding]:
     for name in finding.distributions:
         yield from about[finding.target, name]
 
 
 def _is_repeat(finding: Finding, other: Finding) -> bool:
-    """Return True if `other` says the same as `finding`, and is no milder and no more accepted."""
+    """Return True if `other` repeats `finding`, and is neither milder nor more accepted."""
     if (
         SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
         or other.waived != finding.waived
@@ -350,9 +351,9 @@ def _is_repeat(finding: Finding, other: Finding) -> bool:
     if finding.vendor != other.vendor:
         return False
     if finding.rule in FILE_RULES:
-        # What is another backend's as a whole has its files for that.
+        # A distribution of another backend has files of that backend.
         return other.rule == "BM101" and other.severity == "error"
-    # What the files show is more exact than what the name lets suspect.
+    # Files are more exact than names.
     return (
         finding.rule in _NAME_RULES
         and finding.severity == "warning"

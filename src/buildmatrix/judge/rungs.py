@@ -1,4 +1,4 @@
-"""The ladder of `preflight`. Apart from the model, since options of commands name it."""
+"""Rungs of `preflight`. Apart from the model, as options of commands name them."""
 
 from __future__ import annotations
 

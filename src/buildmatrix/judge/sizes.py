@@ -1,4 +1,4 @@
-"""Rules about sizes and about bytes that nobody needs: BM603 to BM605."""
+"""Rules about sizes and wasted bytes: BM603 to BM605."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject
 from buildmatrix.judge.unfit_artifacts import unfit_caches
 
-# BM603: a target is larger than the policy allows: its files, wheels, layers, foreign bytes
+# BM603: a target exceeds a size limit of the policy
 
 
 _MOST_LARGEST = 3
@@ -75,10 +75,9 @@ def _largest(sizes: Iterable[tuple[int, str]]) -> str:
     return f"; the largest distributions are {shown}" if shown else ""
 
 
-# BM604: files that one layer added and a later one deleted still ship.
+# BM604: files that one layer added and a later one deleted or replaced still ship.
 #
-# A container does not see it, so no other rule does. What was replaced counts too: the image
-# carries both. Only for images whose layers were read.
+# A container does not show them, so no other rule does. Only for images whose layers were read.
 
 
 _METADATA = (".dist-info", ".egg-info")
@@ -149,7 +148,7 @@ def _deleted_fix(image: ImageSubject, *, is_base: bool) -> Fix:
 
 
 def layer_name(image: ImageSubject, index: int) -> str:
-    """How a message names a layer: `layer 6 (RUN pip install ...)`."""
+    """Return the name of a layer in a message: `layer 6 (RUN pip install ...)`."""
     layers = image.inventory.layers
     text = layers[index].instruction if index < len(layers) else ""
     short = text if len(text) <= _MOST_DELETED else f"{text[: _MOST_DELETED - 3]}..."
@@ -199,11 +198,11 @@ def _foreign_deleted(image: ImageSubject, buried: ShadowedFiles) -> tuple[Eviden
                     )
                 )
     foreign = [item for item in evidence if image.is_foreign(item)]
-    # Of groups with files of several vendors the first vendor counts: its files are the largest.
+    # In groups with files of several vendors, the first vendor counts: its files are the largest.
     return tuple(item for item in foreign if item.vendor == foreign[0].vendor)
 
 
-# BM605: a package manager's cache, or package files that were not installed, ship in the image.
+# BM605: an image ships a package manager's cache, or package files that were not installed.
 #
 # Nothing in them is judged as installed. Another vendor's files in them are unused all the same.
 
@@ -215,7 +214,7 @@ def check_package_cache(image: ImageSubject) -> Iterator[Finding]:
         foreign = tuple(
             item
             for item in leftover.evidence
-            # What has another name outside is installed, and its bytes are not the cache's.
+            # Files with another name outside are installed; their bytes are not the cache's.
             if item.size and item.weight == "strong" and image.is_foreign(item)
         )
         is_large = leftover.size > image.policy.bloat_threshold

@@ -218,7 +218,7 @@ class ImageSubject(Subject):
 
     @property
     def noun(self) -> str:
-        """How a message names what was read."""
+        """Name of the subject in a message."""
         return "the image"
 
     @property
@@ -321,7 +321,7 @@ class ImageSubject(Subject):
 
     @property
     def reach(self) -> Mapping[str, Reach]:
-        """How far an import of Python packages gets to each binary."""
+        """Reach of Python imports to each binary."""
         return self.tree.reach
 
     @property
@@ -412,7 +412,7 @@ def _download(wheels: Iterable[Wheel], platform: str) -> int | None:
     return max(sizes, default=None)
 
 
-# From a requirement line down to a distribution: the shortest way through a lock
+# Shortest ways from requirement lines to distributions
 
 
 class LockWays:

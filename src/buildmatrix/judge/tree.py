@@ -25,7 +25,7 @@ from buildmatrix.facts.inventory.model import (
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import PackedSizeRange, is_foreign, measure_device_code
-from buildmatrix.judge.imports import Imported, hopeless, imported, reach, runtimes
+from buildmatrix.judge.imports import Imported, find_imports, hopeless, reach, runtimes
 from buildmatrix.matrix.model import Policy
 
 #: Standing of the statement that a build is for a vendor: the bytes have something of that vendor,
@@ -201,11 +201,11 @@ def tree_of(
             file.owner for file in files if file.owner is not None and not file.path.endswith(".py")
         ),
         missing=missing,
-        elsewhere=frozenset(_elsewhere(inventory, resolution)),
+        elsewhere=frozenset(_find_links_elsewhere(inventory, resolution)),
         libraries=frozenset(_names(inventory)),
         reach=reach(inventory, resolution.needed, hopeless(evidence, missing - brought)),
         loads=loads,
-        imports=imported(inventory.python_imports, installed, catalogue),
+        imports=find_imports(inventory.python_imports, installed, catalogue),
         runtimes=runtimes(evidence),
         supplied={
             item.owner: frozenset(
@@ -239,7 +239,7 @@ def tree_of(
             unread=unread_python | undecided | _may_hide(inventory, policy.bloat_threshold),
         ),
         policy=policy,
-        used=frozenset(_used(inventory, resolution, required, undecided)),
+        used=frozenset(_find_used(inventory, resolution, required, undecided)),
         sites={item.owner: item.site for item in inventory.distributions},
         alien=_alien(inventory, loads),
         required=required,
@@ -399,7 +399,7 @@ def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, i
     return counts
 
 
-def _used(
+def _find_used(
     inventory: Inventory,
     resolution: Resolution,
     requires: Mapping[str, tuple[Required, ...]],
@@ -423,7 +423,9 @@ def _used(
                         yield present[name]
 
 
-def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[str, str]]:
+def _find_links_elsewhere(
+    inventory: Inventory, resolution: Resolution
+) -> Iterator[tuple[str, str]]:
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:

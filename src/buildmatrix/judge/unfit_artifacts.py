@@ -1,6 +1,6 @@
-"""BM606: what was compiled for one machine fits no machine of the target, or another library.
+"""BM606: code compiled for one machine fits no machine of the target, or another library.
 
-Of another backend it is BM401's, and installed with a distribution BM402's.
+Code of another backend is BM401's, code installed with a distribution BM402's.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class _Reason:
 
 def check_artifact_for_other_node_class(image: ImageSubject) -> Iterator[Finding]:
     """One finding per artifact, with all reasons that speak against it."""
-    for artifact, reasons in _judged(image):
+    for artifact, reasons in _find_unfit(image):
         yield _finding(image, artifact, reasons)
 
 
 def unfit_caches(image: ImageSubject) -> frozenset[str]:
-    """Caches that this rule has something against: their weight is not said a second time."""
+    """Return the caches with a finding of this rule, so that their size is reported once."""
     return frozenset(
         artifact.path
-        for artifact, reasons in _judged(image)
+        for artifact, reasons in _find_unfit(image)
         if artifact.is_cache and not all(reason.is_open for reason in reasons)
     )
 
 
 @once
-def _judged(image: ImageSubject) -> tuple[tuple[Artifact, list[_Reason]], ...]:
+def _find_unfit(image: ImageSubject) -> tuple[tuple[Artifact, list[_Reason]], ...]:
     machines = [_machines(image, node) for node in image.target.node_classes]
     judged = []
     for artifact in artifacts(image):
@@ -102,7 +102,7 @@ def _find_states_on(image: ImageSubject, machines: _Machines) -> tuple[GridState
     Of several that do the same the one that fits counts: an image may bring an engine for each
     class.
     """
-    has_finding = {artifact.path for artifact, _ in _judged(image)}
+    has_finding = {artifact.path for artifact, _ in _find_unfit(image)}
     states = [(artifact, _state(artifact, machines)) for artifact in artifacts(image)]
     served = {artifact.title for artifact, state in states if state == "ok"}
     same: dict[tuple[NodeState, str, str | None, str, str], list[str]] = {}
@@ -287,7 +287,7 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
     if entry is None or not wrote:
         return
     present = sorted(set(_present(image, artifact)))
-    if not present or any(_same(wrote, version, entry.parts) for version in present):
+    if not present or any(_is_same(wrote, version, entry.parts) for version in present):
         return
     newest = present[-1]
     # The name of a file may have fewer numbers than the header.
@@ -343,6 +343,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group(1).split(".")[:4]) if match else ()
 
 
-def _same(first: tuple[int, ...], second: tuple[int, ...], parts: int) -> bool:
+def _is_same(first: tuple[int, ...], second: tuple[int, ...], parts: int) -> bool:
     shared = min(len(first), len(second), parts)
     return first[:shared] == second[:shared]

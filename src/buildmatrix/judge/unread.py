@@ -20,11 +20,11 @@ from buildmatrix.judge.subject import ImageSubject
 from buildmatrix.locks.index.model import SourceFacts
 from buildmatrix.locks.model import Package
 
-# BM107: no wheel of a distribution can be taken; its source says what it will be, or nothing does.
+# BM107: a distribution has no usable wheel.
 #
-# As long as a finding of this rule is a warning, the run is undecided
-# (`judge.acceptance.leaves_open`). A source is read and never built. Where its metadata are static,
-# nothing in it is built already and its build files name no accelerator, it is clean.
+# As a warning it leaves the run undecided (`judge.acceptance.leaves_open`). A source is read and
+# never built. It is clean if its metadata are static, nothing in it is prebuilt, and its build
+# files name no accelerator.
 
 
 #: How the address of a repository or an archive looks, as against that of a folder.
@@ -163,7 +163,7 @@ def _is_read(package: Package, askers: Collection[str]) -> bool:
     return any(asker.startswith(lines) for asker in askers)
 
 
-# BM902: something in the image could not be read, so nothing is known about it
+# BM902: something in the image could not be read
 
 
 #: Unread bytes that could change a verdict are at most one in so many bytes of an audit.
@@ -192,7 +192,7 @@ def check_unread_file(image: ImageSubject) -> Iterator[Finding]:
     unread = (*image.inventory.unread, *image.resolution.unread)
     paths = {item.path for item in unread}
     for item in merge_causes(unread) if isinstance(image, Wheels) else unread:
-        # Which wheels they are, and how many, is another matter than the cause.
+        # The cause is independent of the wheels and their number.
         is_one = item.path in paths
         advice = _unread_advice(item.path if is_one else "several.whl")
         yield finding(
@@ -236,7 +236,7 @@ def unread_rests(
 
 
 def merge_causes(unread: Iterable[Unread]) -> Iterator[Unread]:
-    """Several wheels that one cause keeps unread as one entry; the rest as it is."""
+    """Merge entries of wheels that are unread for the same cause; keep the rest."""
     paths: dict[tuple[str, str], list[str]] = {}
     for item in unread:
         paths.setdefault((item.why, "" if _is_wheel(item.path) else item.path), []).append(
@@ -255,7 +255,7 @@ def _is_wheel(path: str) -> bool:
 def _unread_advice(path: str) -> str:
     if _is_wheel(path):
         # A wheel of a lock: the reason is with the index, and not with the file.
-        return "remove the cause, and audit again: nothing is known of what it holds"
+        return "remove the cause and audit again: its contents are unknown"
     if _PLACE.search(path):
         return "look at what that line requires; if it is harmless, accept it with a [[waive]]"
     return "find out what the file is; if it is harmless, accept it with a [[waive]]"

@@ -19,7 +19,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.judge.evidence import HELD, PackedSizeRange, title, total
 from buildmatrix.judge.failing import LOADER, absent_links, failure, needs_library
-from buildmatrix.judge.imports import carried
+from buildmatrix.judge.imports import carry_failures
 from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
 from buildmatrix.judge.tree import TreeView, find_vendor_requirements
 from buildmatrix.locks.model import Lock
@@ -43,7 +43,9 @@ def verdicts(
         _verdict(tree, item, by_owner.get(item.owner, []))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
     ]
-    return tuple(_requiring(tree, list(carried(alone, inventory.python_imports)), inventory))
+    return tuple(
+        _pass_to_requirers(tree, list(carry_failures(alone, inventory.python_imports)), inventory)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
         evidence=strong,
         belongs=belongs,
         size=item.size if belongs else total(shipped),
-        weight=total(replace(part, size=_packed(tree, part).least) for part in shipped),
-        heaviest=total(replace(part, size=_packed(tree, part).most) for part in shipped),
+        weight=total(replace(part, size=_packed_size(tree, part).least) for part in shipped),
+        heaviest=total(replace(part, size=_packed_size(tree, part).most) for part in shipped),
         is_incomplete=owner in tree.incomplete,
         required=tuple(_foreign_requirements(tree, item)),
     )
@@ -98,7 +100,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
         sure
         or _requires(tree, foreign)
         or (("optional", failed.reason) if failed is not None else None)
-        or _lacking(tree, owner, evidence)
+        or _judge_lost_links(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
@@ -132,11 +134,11 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     )
 
 
-def _packed(tree: TreeView, evidence: Evidence) -> PackedSizeRange:
+def _packed_size(tree: TreeView, evidence: Evidence) -> PackedSizeRange:
     carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
     if carried is None:
         return PackedSizeRange(evidence.size, evidence.size)
-    # Of a file with code of several vendors, each counts with its own.
+    # In a file with code of several vendors, each counts with its own.
     least = min(evidence.size, carried.least)
     return PackedSizeRange(least, least + carried.most - carried.least)
 
@@ -145,7 +147,7 @@ _Judgement = tuple[VerdictName, str]
 
 
 def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
-    """A driver's library has no place in what is installed, not even on its own backend."""
+    """Judge a driver's library: it must not be installed, not even on its own backend."""
     shipped = [
         item.detail
         for item in evidence
@@ -159,7 +161,7 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs and match is not None and match.needs_device:
         backend = title(match.backend, tree.catalogue)
-        return "broken", f"it is of use only with a device of {backend}"
+        return "broken", f"it is only usable with a device of {backend}"
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
     if foreign.weight > tree.policy.bloat_threshold:
@@ -186,7 +188,9 @@ def _share(tree: TreeView, foreign: _Foreign) -> str:
     return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
-def _lacking(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
+def _judge_lost_links(
+    tree: TreeView, owner: str, evidence: Sequence[Evidence]
+) -> _Judgement | None:
     """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
     lost = [link for link in absent_links(tree, owner, evidence) if tree.is_other_line(link.detail)]
     if not lost:
@@ -228,10 +232,10 @@ def _foreign_requirements(
             yield name, match
 
 
-def _requiring(
+def _pass_to_requirers(
     tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
 ) -> Iterator[Verdict]:
-    """The verdicts, with that of a build for another backend passed on to what requires it."""
+    """Yield the verdicts; a build for another backend passes its own to its requirers."""
     bad = {verdict.name for verdict in verdicts if verdict.verdict in UNFIT}
     items = {(item.name, item.version): item for item in inventory.distributions}
     for verdict in verdicts:
@@ -248,7 +252,7 @@ def _requiring(
 
 
 def _own(tree: TreeView, match: DistributionMatch | None) -> _Judgement | None:
-    """Made for this backend, or expected on it; what only holds some device code is for all."""
+    """Return True for distributions made for, or expected on, this backend."""
     if match is None or match.vendor is None or match.kind == "embedded":
         return None
     if not tree.is_foreign(match):
@@ -270,7 +274,7 @@ def _optional(
     if foreign.size:
         bound = "at least" if foreign.is_incomplete else "only"
         return "optional", f"{bound} {size(foreign.size)} of it are foreign"
-    # What is for this backend, and knows a loader of all vendors' drivers, has another way.
+    # A distribution for this backend that uses a loader of all vendors' drivers has another way.
     serves = any(
         part.backend == tree.backend
         and part.weight == "strong"
@@ -289,7 +293,7 @@ def _optional(
     if opened:
         return "optional", f"it reaches for {listing(opened)} when asked to"
     for used in tree.imports.get(item.owner, ()) if dormant is None else ():
-        # What the catalogue calls harmless may look for other parts of its own vendor.
+        # Harmless distributions (by the catalogue) may look for other parts of their own vendor.
         own = match is not None and match.vendor == used.match.vendor
         if used.statement.how == "tried" and not own and needs_library(tree, used.match):
             name = used.statement.module.partition(".")[0]
@@ -310,11 +314,11 @@ def _architectures(evidence: Sequence[Evidence]) -> Mapping[str, tuple[str, ...]
     return {vendor: tuple(sorted(archs)) for vendor, archs in sorted(by_vendor.items())}
 
 
-# Verdicts through requirements: a clean package that requires a foreign one is not clean
+# Verdicts through requirements: a distribution that requires a foreign one is not clean
 
 
-def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """The same verdicts; those of what requires a broken or bloated distribution are that too.
+def pass_through_requirements(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Pass broken and bloated verdicts on to requirers.
 
     `Package.via` says who requires whom: markers and extras are decided there already. What is
     worst counts, and of equals the nearest.
@@ -340,7 +344,7 @@ def _requirements(lock: Lock) -> Mapping[str, Sequence[str]]:
 def _pass_on(
     item: Verdict, by_name: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
 ) -> Verdict:
-    # Who is reached, and the requirement of `item` that leads there.
+    # Reached distributions, and the requirement of `item` that leads there.
     reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
     bad: dict[str, tuple[Verdict, str]] = {}
     for name, first in (queue := list(reached.items())):  # grows while it is walked
@@ -355,11 +359,11 @@ def _pass_on(
     for kind in reversed(UNFIT):
         if kind in bad:
             worst, first = bad[kind]
-            by = "" if first == worst.name else f" by way of {first}"
+            by = "" if first == worst.name else f" (via {first})"
             return replace(
                 item,
                 verdict=worst.verdict,
-                reason=f"it requires {worst.name} {worst.version}{by}, and that is "
+                reason=f"it requires {worst.name} {worst.version}{by}, which is "
                 f"{worst.verdict} here: {worst.reason}",
                 vendors=tuple(sorted({*item.vendors, *worst.vendors})),
                 by_others=True,

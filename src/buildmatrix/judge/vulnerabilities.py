@@ -41,7 +41,8 @@ def check_known_vulnerability(
         if answer is None or not answer.advisories:
             continue
         ignored = [
-            (advisory, _ignoring(advisory, policy.ignore, today)) for advisory in answer.advisories
+            (advisory, _find_ignore_entry(advisory, policy.ignore, today))
+            for advisory in answer.advisories
         ]
         left = tuple(advisory for advisory, entry in ignored if entry is None)
         entries = [entry for _, entry in ignored if entry is not None]
@@ -77,7 +78,7 @@ def check_known_vulnerability(
         )
 
 
-def _ignoring(
+def _find_ignore_entry(
     advisory: Advisory, entries: Iterable[AcceptedAdvisory], today: date
 ) -> AcceptedAdvisory | None:
     return next((e for e in entries if e.id in advisory.names and today <= e.expires), None)

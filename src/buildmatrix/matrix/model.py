@@ -289,7 +289,7 @@ class Target:
     base: Base
     #: Requirement files in reading order.
     requirements: tuple[str, ...] = ()
-    #: Installed extras of `pyproject` .
+    #: Installed extras of `pyproject`.
     extras: tuple[str, ...] = ()
     #: `pyproject.toml` whose dependencies (and `extras`) are inputs, if any.
     pyproject: str | None = None
@@ -319,7 +319,7 @@ class Target:
     #: The installed PEP 751 lock, written by `buildmatrix lock`.
     lock: str
     smoke: tuple[Smoke, ...] = ()
-    #: The project's own lock as the source of `lock` ; empty if `lock` is resolved.
+    #: The project's own lock as the source of `lock`; empty if `lock` is resolved.
     committed_lock: str = ""
     #: Dependency groups of `committed_lock`; `only_groups` excludes everything outside of groups.
     groups: tuple[str, ...] = ()

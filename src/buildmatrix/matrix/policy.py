@@ -69,7 +69,7 @@ def build_waiver(
 
 
 def build_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
-    """Build the policy of a file;note backends and targets that are not among`ids`."""
+    """Build the policy of a file; note backends and targets that are not among `ids`."""
     table = file.policy
     _check_lists(table, problems)
     budgets: tuple[Mapping[str, object], ...] = (

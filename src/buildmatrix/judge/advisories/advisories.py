@@ -1,4 +1,4 @@
-"""Advisories for all distributions of a run, asked once."""
+"""Queries an advisory service once for all distributions of a run, and caches its answers."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def ask(
     )
 
 
-# Answers of the last days, for runs without a network and for runs right after each other.
+# Cached answers, for runs without a network and runs in quick succession.
 #
-# pip-audit's own cache cannot serve these: OSV is asked by POST, which no HTTP cache keeps, and
-# what PyPI answers may be kept for a quarter of an hour only.
+# pip-audit's own cache cannot serve these: OSV is queried by POST, which no HTTP cache stores, and
+# PyPI's answers may be cached for a quarter of an hour only.
 
 
 #: An answer so young is not asked for again; as long as PyPI lets its own answers be kept.
@@ -140,11 +140,9 @@ class AdvisoryMemory:
         return f"{self._service} {pin}"
 
 
-# Ask an advisory service about all distributions of a run, once.
-#
-# `pip-audit` gives up a whole run when the service fails for one package. So the packages are asked
-# in batches, a few processes at a time, and a batch that fails is halved until the package is found
-# that it fails for. A service that answers nothing at all is given up after a few failures.
+# `pip-audit` fails a whole run if the service fails for one package. So packages are queried in
+# batches, a few processes at a time, and a failing batch is halved until that package is found. A
+# service that answers nothing is given up after a few failures.
 
 
 _TITLES: dict[ServiceName, str] = {"pypi": "PyPI", "osv": "OSV"}

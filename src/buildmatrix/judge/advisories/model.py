@@ -52,7 +52,7 @@ class PinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Unchecked:
-    """Why nothing is known about a version."""
+    """Reason why a version was not checked."""
 
     reason: str
     cause: Cause

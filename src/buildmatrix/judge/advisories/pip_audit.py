@@ -47,13 +47,13 @@ class Reply:
     """Answer of a run of the command."""
 
     advisories: Mapping[Pin, tuple[Advisory, ...]]
-    #: What the service does not know, with pip-audit's reason.
+    #: Packages unknown to the service, with pip-audit's reason.
     skipped: Mapping[Pin, str]
 
 
 @dataclass(frozen=True, slots=True)
 class PipAuditFailure:
-    """Why a run gave no answer."""
+    """Reason why a run gave no answer."""
 
     reason: str
 
@@ -215,7 +215,7 @@ def _line(text: str, longest: int) -> str:
     return line if len(line) <= longest else line[: longest - 3] + "..."
 
 
-# Pins to ask about: public versions, in batches that `pip-audit` takes
+# Pins to query, in batches
 
 
 # PEP 508. Names come from images: nothing else may get into a requirements file.
