@@ -1,4 +1,4 @@
-"""The report of `doctor`: devices and drivers of a machine, as data and metrics."""
+"""The report of `doctor`: devices and drivers of a machine, as data, text and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from buildmatrix.base.text import printable
 from buildmatrix.judge.model import IF_KNOWN
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 
-# Abilities of a machine, as data; formats are pure functions of it
+# Data
 
 
 #: `ok`; `none`: not here, and nothing that stops a run; `low`: there, but scarce; `partly`: there,
@@ -54,7 +54,7 @@ class Measure:
     value: str
     #: The value as a number; None where it is none, and for `unlimited`.
     number: float | None
-    #: What it is held against, in words; empty where everything is right.
+    #: Expectation in words; empty if everything is right.
     bound: str
     holds: bool
 
@@ -64,12 +64,12 @@ class NodeCheck:
     """Result of one check of the catalogue on this machine."""
 
     id: str
-    #: Whose devices it is about; empty for those of all.
+    #: Backend of the devices; empty for all.
     backend: str
     title: str
     state: State
     text: str
-    #: What to do; empty where nothing is to be done.
+    #: Remedy; empty if none is needed.
     remedy: str
     unit: str
     #: Where it is written down what is right, and when that was last looked at.
@@ -95,7 +95,7 @@ class MappedLibrary:
     version: str
     distribution: str
     origin: Origin
-    #: Whether the file is gone, or was replaced, since it was mapped.
+    #: True if the file is gone, or was replaced, since it was mapped.
     deleted: bool
 
 
@@ -108,7 +108,7 @@ class ProcessLibraries:
     libraries: tuple[MappedLibrary, ...]
     #: Nodes of devices that it has mapped.
     devices: tuple[str, ...]
-    #: What was not read, and why.
+    #: Unread parts, with reasons.
     unread: str
 
 
@@ -129,7 +129,7 @@ class Diagnosis:
     process: ProcessLibraries | None = field(default=None, metadata=IF_KNOWN)
 
 
-# A diagnosis as text: a line for each thing that was checked
+# Text: a line for each check
 
 
 _WIDTH = 8
@@ -145,7 +145,7 @@ def render_table(diagnosis: Diagnosis) -> str:
     return "".join(f"{line(checked)}\n" for checked in diagnosis.checks)
 
 
-# A diagnosis in Prometheus' text format; docs/contract.md has the names, which are stable.
+# Prometheus' text format; docs/contract.md lists the names, which are stable.
 #
 # Source: Prometheus documentation, "Exposition formats", text format 0.0.4.
 
@@ -154,36 +154,36 @@ _Sample = tuple[Mapping[str, str], float]
 
 
 def render_metrics(diagnosis: Diagnosis) -> str:
-    """All metrics; what has several samples with the same labels is counted."""
+    """Render all metrics; samples with equal labels are counted."""
     checks = diagnosis.node or ()
     lines = Counter((line.subject, line.state) for line in diagnosis.checks)
     parts = [
         _family(
-            "info", "What was looked at, and by what.",
+            "info", "Checked machine, and version of buildmatrix.",
             [({"host": diagnosis.host, "kernel": diagnosis.kernel,
                "version": diagnosis.tool.version}, 1)],
         ),
         _family(
-            "lines", "Lines of the table of `doctor`, by subject and state.",
+            "lines", "Lines of `doctor`'s table, by subject and state.",
             [({"subject": subject, "state": state}, n) for (subject, state), n in lines.items()],
         ),
         _family(
-            "devices", "Nodes of devices, by backend.",
+            "devices", "Device nodes, by backend.",
             [({"backend": item.backend}, len(item.nodes)) for item in _devices(diagnosis)],
         ),
         _family(
-            "check", "1 for the state that a check of this machine is in.",
+            "check", "1 for the current state of a check.",
             [({"check": check.id, "backend": check.backend, "state": check.state}, 1)
              for check in checks],
         ),
         _family(
-            "measure", "What a check measured, in its unit.",
+            "measure", "Measured value of a check, in its unit.",
             _once(({"check": check.id, "place": item.place, "unit": check.unit}, item.number)
                   for check in checks for item in check.measures
                   if item.number is not None),
         ),
         _family(
-            "violations", "Measures that are out of their bounds, by check.",
+            "violations", "Measured values out of bounds, by check.",
             [({"check": check.id, "backend": check.backend},
               sum(not item.holds for item in check.measures)) for check in checks],
         ),
@@ -194,7 +194,7 @@ def render_metrics(diagnosis: Diagnosis) -> str:
         )
         parts.append(
             _family(
-                "process_libraries", "Libraries of vendors that the process has mapped.",
+                "process_libraries", "Vendor libraries mapped by the process.",
                 [({"pid": str(process.pid), "vendor": vendor, "origin": origin,
                    "deleted": deleted}, n)
                  for (vendor, origin, deleted), n in libraries.items()],
@@ -209,7 +209,7 @@ def _devices(diagnosis: Diagnosis) -> Iterable[HostDevices]:
 
 
 def _once(samples: Iterable[_Sample]) -> list[_Sample]:
-    """The first of samples with equal labels: a file may have said two things."""
+    """Return the first of samples with equal labels: a file may contain two."""
     first: dict[tuple[tuple[str, str], ...], _Sample] = {}
     for labels, value in samples:
         first.setdefault(tuple(labels.items()), (labels, value))

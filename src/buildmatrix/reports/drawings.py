@@ -1,4 +1,4 @@
-"""Graphs of nodes and edges, as Graphviz DOT and Mermaid."""
+"""Drawings of graphs: boxes and arrows, rendered as Graphviz DOT and Mermaid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildmatrix.base.text import each_text, shown
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Answer, Chain, Edge, Node
 
-# Colors of boxes by kind: the same in every format of graphs. Dark text reads on all of them
+# Colors of boxes by kind, the same in every format. Dark text is readable on all of them
 
 
 FILLS = {
@@ -37,7 +37,7 @@ def short(text: str, most: int = LONGEST) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-# Boxes and arrows of a graph, whatever the format
+# Boxes and arrows
 
 
 #: Boxes of one picture.
@@ -55,7 +55,7 @@ class Box:
     label: tuple[str, ...]
     #: More than fits: shown when somebody points at it.
     title: str = ""
-    #: Whether it is what was asked about.
+    #: True if it is what was asked about.
     asked: bool = False
 
 
@@ -82,7 +82,7 @@ class Drawing:
     arrows: tuple[Arrow, ...]
 
 
-def of_answer(answer: Answer) -> Drawing:
+def draw_answer(answer: Answer) -> Drawing:
     """The chains of an answer, with the layers that their files lie in."""
     graph = answer.graph
     chains: list[Chain] = []
@@ -105,15 +105,15 @@ def of_answer(answer: Answer) -> Drawing:
             arrows.append(Arrow(id, f"layer:{index}", "put there by", text))
     title = f"why {answer.question.text} in {answer.source}"
     everything = (*boxes, *layers.values())
-    return without_secrets(Drawing(title, everything, tuple(known_arrows(arrows, everything))))
+    return remove_secrets(Drawing(title, everything, tuple(select_arrows(arrows, everything))))
 
 
-def without_secrets(drawing: Drawing) -> Drawing:
+def remove_secrets(drawing: Drawing) -> Drawing:
     """The drawing as it may be shown; in a picture an address may be cut into lines."""
     return each_text(drawing, shown)
 
 
-def known_arrows(arrows: Iterable[Arrow], boxes: Iterable[Box]) -> list[Arrow]:
+def select_arrows(arrows: Iterable[Arrow], boxes: Iterable[Box]) -> list[Arrow]:
     """The arrows whose both ends are among `boxes`."""
     ids = {box.id for box in boxes}
     return [arrow for arrow in arrows if arrow.source in ids and arrow.target in ids]
@@ -134,7 +134,7 @@ def _box(node: Node, is_subject: bool) -> Box:
 
 
 def _tail(folder: str) -> str:
-    """The end of a folder: behind site-packages, where it lies below one."""
+    """Return the end of a folder: below site-packages, if it is in one."""
     for site in ("/site-packages/", "/dist-packages/"):
         at = f"/{folder}/".rfind(site)
         if at >= 0:
@@ -170,7 +170,7 @@ def verb(edge: Edge) -> str:
     return _VERBS[edge.kind]
 
 
-# A drawing in the language of Graphviz (https://graphviz.org/doc/info/lang.html)
+# DOT (https://graphviz.org/doc/info/lang.html)
 
 
 _DOT_SHAPES = {"line": "note", "library": "ellipse", "layer": "cylinder", "embedded": "component"}
@@ -215,7 +215,7 @@ def _escape_dot(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-# A drawing in the language of Mermaid, which GitHub and GitLab show (https://mermaid.js.org)
+# Mermaid, shown by GitHub and GitLab (https://mermaid.js.org)
 
 
 _MERMAID_SHAPES = {"line": ("[/", "/]"), "library": ("([", "])"), "layer": ("[(", ")]")}

@@ -1,6 +1,6 @@
-"""Which formats each document has. A format is one module, and one line here.
+"""Formats of each document. A format is one function, and one line here.
 
-Nothing is imported for a format until a text in it is asked for.
+A format's module is imported when its text is requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Destination:
     #: Columns, and whether colors are shown.
     width: int = 100
     color: bool = False
-    #: Whether everything is listed, however long.
+    #: True if everything is listed, however long.
     every: bool = False
     #: The folder that the paths in a document start from, and the root of the repository that it is
     #: in, if any; absolute.
@@ -34,9 +34,9 @@ class Destination:
     here: PurePath | None = None
     #: Reads a file of the repository that a document names; None for what has no text.
     text_of: Callable[[str], str | None] | None = None
-    #: That of the command, where it is known before the document is written.
+    #: Exit code of the command, if known before the document is written.
     exit_code: int | None = None
-    #: What formats say that ask for a time.
+    #: Time in formats that need one.
     time: datetime | None = None
 
     def below(self, root: Path | None) -> Destination:
@@ -64,12 +64,12 @@ class Format:
     """One format of one kind of document."""
 
     name: str
-    #: What makes the text of a document: `module:function` below `buildmatrix.reports`.
+    #: Renderer of a document: `module:function` below `buildmatrix.reports`.
     renderer: str
     syntax: Syntax
     #: Fields of a `Destination` that the renderer takes, as arguments of these names.
     needs: tuple[Need, ...] = ()
-    #: What makes of the document that which the renderer takes; empty for the document itself.
+    #: Preparation of the document for the renderer; empty for none.
     preparer: str = ""
     #: The package without which it cannot be written, and the extra of buildmatrix that has it.
     package: str = ""
@@ -108,10 +108,10 @@ def _function(name: str) -> Callable[..., Any]:
     return loaded
 
 
-_WHOLE, _ONCE, _BY_LINE = "run.model:whole", "run.model:once", "run.model:by_line"
+_WHOLE, _ONCE, _BY_LINE = "run.model:whole", "run.model:drop_duplicates", "run.model:flatten_texts"
 _JSON = "json_form:render"
 
-#: Of a `reports.run.model.Report`; the first of each kind is what a command writes by
+#: Formats of a `reports.run.model.Report`; the first of each kind is what a command writes by
 #: default.
 RUN = (
     Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
@@ -132,56 +132,56 @@ RUN = (
     Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
     Format("spdx", "run.spdx:render", JSON, ("time",), _WHOLE),
 )
-#: Of a `reports.diff.model.Comparison`.
+#: Formats of a `reports.diff.model.Comparison`.
 DIFF = (
     Format("table", "diff.table:render", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
     Format("markdown", "diff.markdown:render", MARKUP, ("every",)),
     Format("html", "diff.html:render", PAGE),
 )
-#: Of `reports.diff.drift.Drifts`.
+#: Formats of `reports.diff.drift.Drifts`.
 DRIFT = (
     Format("table", "diff.drift:render_table", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
     Format("markdown", "diff.drift:render_markdown", MARKUP, ("every",)),
     Format("html", "diff.html:render_drift", PAGE),
 )
-_CHAINS, _DRAWN = "drawings:of_answer", "drawings:without_secrets"
-#: Of a `reports.why.model.Answer`.
+_CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"
+#: Formats of a `reports.why.model.Answer`.
 WHY = (
     Format("text", "why.text:render", STYLED, _TERMINAL),
-    Format("json", _JSON, JSON, (), "why.document:of_answer"),
+    Format("json", _JSON, JSON, (), "why.document:make_document"),
     Format("dot", "drawings:render_dot", MARKUP, (), _CHAINS),
     Format("mermaid", "drawings:render_mermaid", LINES, (), _CHAINS),
 )
-#: Of `reports.inspect.Inspections`.
+#: Formats of `reports.inspect.Inspections`.
 INSPECT = (
     Format("table", "inspect:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.promote.Promotion`.
+#: Formats of a `reports.promote.Promotion`.
 PROMOTE = (
     Format("table", "promote:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.verify.Verification`.
+#: Formats of a `reports.verify.Verification`.
 VERIFY = (
     Format("table", "verify:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.doctor.Diagnosis`.
+#: Formats of a `reports.doctor.Diagnosis`.
 DOCTOR = (
     Format("table", "doctor:render_table", LINES),
     Format("json", _JSON, JSON),
     Format("prometheus", "doctor:render_metrics", LINES),
 )
-#: Of a `reports.node_classes.NodeClassCheck`.
+#: Formats of a `reports.node_classes.NodeClassCheck`.
 NODE_CLASSES = (
     Format("table", "node_classes:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-_SAFE = "preflight.model:without_secrets"
-#: Of a `reports.preflight.model.Preflight`.
+_SAFE = "preflight.model:remove_secrets"
+#: Formats of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
     Format("table", "preflight.formats:render_table", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
@@ -189,16 +189,16 @@ PREFLIGHT = (
     Format("markdown", "preflight.formats:render_markdown", MARKUP, (), _SAFE),
     Format("html", "preflight.html:render", PAGE, (), _SAFE),
 )
-#: Of a `reports.fleet.model.FleetReport`.
+#: Formats of a `reports.fleet.model.FleetReport`.
 FLEET = (
     Format("table", "fleet.formats:render_table", STYLED, (*_TERMINAL, "every")),
-    Format("json", _JSON, JSON, (), "fleet.documents:of_report"),
+    Format("json", _JSON, JSON, (), "fleet.documents:make_document"),
     Format("jsonl", "fleet.documents:render_lines", JSON_LINE),
     Format("markdown", "fleet.formats:render_markdown", MARKUP, ("every",)),
     Format("html", "fleet.html:render", PAGE),
     Format("parquet", "fleet.documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
 )
-#: Of a `reports.drawings.Drawing`.
+#: Formats of a `reports.drawings.Drawing`.
 DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
     Format("dot", "drawings:render_dot", MARKUP, (), _DRAWN),
@@ -227,6 +227,6 @@ def names(formats: Sequence[Format]) -> tuple[str, ...]:
     return tuple(item.name for item in formats)
 
 
-def by_name(formats: Sequence[Format], name: str) -> Format:
+def find_format(formats: Sequence[Format], name: str) -> Format:
     """One of the formats. Raises `StopIteration` for a name that none of them has."""
     return next(item for item in formats if item.name == name)

@@ -1,4 +1,4 @@
-"""The report of `inspect`: contents of images and wheels, as data and as a table."""
+"""The report of `inspect`: facts of a file and contents of images and wheels, as data and text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buildmatrix.facts.inventory.model import Artefact, Binary, Distribution, Un
 from buildmatrix.facts.symbols import Imports
 from buildmatrix.reports.terminal import Painter, wrapped
 
-# Report of `inspect` on a file; the JSON output has these names
+# Data; JSON uses these names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Share:
 class Machines:
     """Requirements on the machine that runs it."""
 
-    #: Who says so: a target and its node classes.
+    #: Source: a target and its node classes.
     name: str
     backend: str
     #: GPU architectures, `sm_90`, `gfx942`.
@@ -56,7 +56,7 @@ class Holding:
 class LayerShare:
     """One layer of an image."""
 
-    #: What made it; empty where the image does not say.
+    #: Instruction that made it; empty if the image does not record it.
     instruction: str
     size: int
     #: Bytes of it that later layers deleted or replaced.
@@ -135,7 +135,7 @@ class Inspection:
     evidence: tuple[Evidence, ...] = ()
     #: Only for wheels and trees, largest first.
     shares: tuple[Share, ...] = ()
-    #: What could not be read; what else is here stands.
+    #: Unread parts; the rest is valid.
     unread: tuple[Unread, ...] = ()
     #: Only for wheels and trees.
     contents: Contents | None = None
@@ -151,7 +151,7 @@ class Inspections:
     files: tuple[Inspection, ...]
 
 
-# Contents of a wheel, an image or a tree, as lines for a terminal
+# Contents of a wheel, an image or a tree
 
 
 #: Distributions that are listed by name; JSON has all.
@@ -163,7 +163,7 @@ _INSTRUCTION = 120
 
 
 def lists(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Titles and lines; what there is nothing of is left out."""
+    """Return titles and lines; empty parts are omitted."""
     yield (
         "by vendor and role",
         [share_line(share) for share in contents.shares] or ["nothing of a vendor"],
@@ -236,7 +236,7 @@ _USE = {
 _LINKED = ": compiled when a program links it at run time"
 
 
-# Inspections as text for a terminal
+# Text of an inspection
 
 
 _INDENT = "  "

@@ -1,4 +1,4 @@
-"""The JSON form of a document, which is that of its data classes, field by field; and its schema.
+"""The JSON form of a document, field by field from its data classes, and its schema.
 
 The first field of a document is `schema`, which names its form. A field that is not in the JSON
 form, or not always, or not under its own name, says so itself (`IN_MEMORY`, `IF_KNOWN`, `INLINE`,
@@ -128,9 +128,6 @@ def parse(data: bytes, kind: type[Document]) -> Document:
         raise ValueError(str(error)) from error
 
 
-# Schema
-
-
 def schema(kind: type, title: str) -> dict[str, Json]:
     """The JSON schema of documents of one kind (draft 2020-12).
 
@@ -140,7 +137,7 @@ def schema(kind: type, title: str) -> dict[str, Json]:
     _, definitions = msgspec.json.schema_components([kind])
     kinds = dict(_classes(kind))
     parts: dict[str, Json] = {
-        name: _closed(kinds[name], definition) for name, definition in definitions.items()
+        name: _close_object(kinds[name], definition) for name, definition in definitions.items()
     }
     whole = parts.pop(kind.__name__)
     assert isinstance(whole, dict)
@@ -157,7 +154,7 @@ def _classes(kind: Any) -> Iterator[tuple[str, type]]:
         yield from _classes(part)
 
 
-def _closed(kind: type, definition: Mapping[str, Any]) -> dict[str, Json]:
+def _close_object(kind: type, definition: Mapping[str, Any]) -> dict[str, Json]:
     """The schema of an object that has all of its properties, and no others."""
     properties: dict[str, Json] = {}
     hints = get_type_hints(kind)

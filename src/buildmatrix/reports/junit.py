@@ -1,6 +1,6 @@
-"""JUnit XML, which every CI system shows as test results: suites, their cases, and what these say.
+"""JUnit XML, shown by CI systems as test results: suites, cases and their messages.
 
-There is no standard. This is what two schemas allow that have nothing but the core in common:
+There is no standard. This form satisfies two schemas that share only a core:
 Jenkins' `junit-10.xsd` (jenkinsci/xunit-plugin, which refuses files by it) and Ant's `JUnit.xsd`
 (windyroad/JUnit-Schema, which Azure names). Both refuse `file` and `line` of a test case, so
 a place begins a message. Output of a passed test case stands in that of its suite, and a time is
@@ -45,7 +45,7 @@ class Suite:
 def fail(
     case: ET.Element, tag: Literal["failure", "error"], kind: str, message: str, *details: str
 ) -> None:
-    """Have a case fail, or be an error: what is not known."""
+    """Mark a case as failed, or as an error if it is undecided."""
     first, *lines = (line for text in (message, *details) for line in text.split("\n"))
     element = ET.SubElement(case, tag, message=_plain(first), type=kind)
     # What follows is indented, as a line of its own may begin with what a file is called.

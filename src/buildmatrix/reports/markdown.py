@@ -1,4 +1,4 @@
-"""Text as GitHub-flavored Markdown takes it: literally, but for what is ours."""
+"""Escaping for GitHub-flavored Markdown: foreign text stays literal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from buildmatrix.base.text import printable
 
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
-#: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
+#: Texts that GitHub and GitLab turn into links: `@name`, `#12`, `https://`.
 _CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
 
 #: Code in a sentence. Nothing in it would be obeyed either, but some look for that in the source.
@@ -23,7 +23,7 @@ def fold(title: str) -> Iterator[str]:
 
 
 def end() -> Iterator[str]:
-    """Ends what `fold` began."""
+    """End of `fold`."""
     yield from ("", "</details>", "")
 
 

@@ -1,4 +1,4 @@
-"""The report of `node-classes check`: classes against a cluster, as data and as a table."""
+"""The report of `node-classes check`: classes against a cluster, as data and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildmatrix.base.text import count, listing
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 
-# Node classes against the machines that there are, as data
+# Data
 
 
 #: `undecided`: a machine does not say what its class says of it. `no-nodes`: none is of the class.
@@ -20,10 +20,10 @@ ClassState = Literal["ok", "drift", "undecided", "no-nodes"]
 
 @dataclass(frozen=True, slots=True)
 class NodeDifference:
-    """One field in which machines are not what their class says."""
+    """A field in which machines differ from their class."""
 
     state: Literal["drift", "undecided"]
-    #: As the specification calls it: `driver`, `container-runtime`, `labels.KEY`.
+    #: Name in the specification: `driver`, `container-runtime`, `labels.KEY`.
     field: str
     #: As the class has it, and as the machines say it; empty where they do not.
     expected: str
@@ -52,7 +52,7 @@ class Uncovered:
     """Machines with devices that are of no class."""
 
     backend: str
-    #: Whether the specification has this backend; other teams may have the others.
+    #: True if the specification has this backend; other teams may have the others.
     in_specification: bool
     products: tuple[str, ...]
     resources: tuple[str, ...]
@@ -78,7 +78,7 @@ class NodeClassCheck:
     unknown: Mapping[str, int]
 
 
-# Node classes against machines, as text for a terminal
+# Text
 
 
 _INDENT = "    "
@@ -127,15 +127,15 @@ def _class(item: ClassCheck, width: int, paint: Painter) -> Iterator[str]:
     for difference in item.differences:
         yield from wrapped(_difference(difference), width, _INDENT, _INDENT * 2)
     if item.not_compared:
-        text = f"not compared, since these machines do not say it: {listing(item.not_compared)}"
+        text = f"not compared, as these machines do not report it: {listing(item.not_compared)}"
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
 
 
 def _difference(item: NodeDifference) -> str:
     nodes = f"{count(len(item.nodes), 'node')}: {listing(item.nodes, 5)}"
     if item.state == "undecided":
-        return f"{item.field} should be {item.expected} and is not said by {nodes}"
-    return f"{item.field} should be {item.expected} and is {item.seen or 'missing'} on {nodes}"
+        return f"{item.field} should be {item.expected} but is not reported by {nodes}"
+    return f"{item.field} should be {item.expected} but is {item.seen or 'missing'} on {nodes}"
 
 
 def _uncovered(item: Uncovered, width: int, paint: Painter) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The report of `promote`: tags that moved, as data and as a table."""
+"""The report of `promote`: moved tags, as data and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildmatrix.base.text import count, printable
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 
-# Tags that were set to images which lay in a registry without them, as data
+# Data
 
 
 #: `already`: the tag named the image before, perhaps since an earlier run that was stopped.
@@ -37,16 +37,16 @@ class Promotion:
 
     schema: Literal["buildmatrix/promotion/1"] = "buildmatrix/promotion/1"
     tool: Tool = THIS_TOOL
-    #: What was built.
+    #: Digest of the built image.
     subject: str
-    #: Whether all tags name their images now.
+    #: True if all tags name their images now.
     promoted: bool
     moves: tuple[TagMove, ...]
     #: Why not; one sentence each.
     problems: tuple[str, ...] = ()
 
 
-# A promotion as text for a terminal or a CI log
+# Text
 
 
 _STATES: dict[MoveState, tuple[str, Style]] = {

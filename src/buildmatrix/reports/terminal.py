@@ -8,7 +8,7 @@ from typing import Literal
 from buildmatrix.base.text import printable
 from buildmatrix.judge.model import GateState
 
-# Text for a terminal: styles (ECMA-48, select graphic rendition), safe characters, lines
+# Text: styles (ECMA-48, select graphic rendition), safe characters, lines
 
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "blue"]
@@ -45,7 +45,7 @@ def wrapped(text: str, width: int, indent: str = "", further: str | None = None)
     )
 
 
-# States of gates, as tables write them
+# States of gates
 
 
 #: State → word of at most six letters, and its style.

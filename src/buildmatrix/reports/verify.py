@@ -1,4 +1,4 @@
-"""The report of `verify`: refusals and proofs, as data and as a table."""
+"""The report of `verify`: refusals and proofs, as data and text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buildmatrix.matrix.model import PolicySeverity
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
 
-# Answer of `verify`, as data; formats are pure functions of it
+# Data
 
 
 #: Why an image is refused:
@@ -67,11 +67,11 @@ class Refusal:
 class Proof:
     """The newest verdict about the image that the key, or the identity, signed."""
 
-    #: What holds it in the registry: digest of a manifest, or a tag.
+    #: Its place in the registry: digest of a manifest, or a tag.
     attestation: str
     #: The key that signed it: base64 of its SHA-256; None for an identity.
     key: str | None
-    #: Who signed it without a key, and who says that it is.
+    #: Keyless signer, and the issuer of that identity.
     identity: str | None = field(default=None, metadata=IF_KNOWN)
     issuer: str | None = field(default=None, metadata=IF_KNOWN)
     #: When the image was judged, in UTC.
@@ -101,7 +101,7 @@ class Verification:
 
     schema: Literal["buildmatrix/verification/1"] = "buildmatrix/verification/1"
     tool: Tool = THIS_TOOL
-    #: As it was named, and the backend that it is to be for.
+    #: Name as given, and the required backend.
     source: str
     backend: str
     #: Host and repository, and the digest that the name had.
@@ -111,11 +111,11 @@ class Verification:
     refusals: tuple[Refusal, ...] = ()
     #: None where no verdict about this image and this backend was signed by the key.
     proof: Proof | None = None
-    #: What was seen besides, and decides nothing; a sentence each.
+    #: Remarks that decide nothing; a sentence each.
     notes: tuple[str, ...] = ()
 
 
-# A verification as text for a terminal or a log of an admission controller
+# Text
 
 
 _INDENT = "  "
@@ -158,7 +158,7 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
         until = f" until {item.expires}" if item.expires else ""
         text = f"accepted{owner}{until}: {item.reason}"
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
-    counted = [_counted(rule, severity) for rule, severity in proof.severities.items()]
+    counted = [_count_severity(rule, severity) for rule, severity in proof.severities.items()]
     if counted:
         yield from wrapped(f"by the policy {', '.join(counted)}", width, _INDENT, _INDENT * 2)
     if proof.rungs_passed is not None:
@@ -172,5 +172,5 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
     yield from wrapped(f"attestation {proof.attestation}", width, _INDENT, _INDENT * 2)
 
 
-def _counted(rule: str, severity: PolicySeverity) -> str:
+def _count_severity(rule: str, severity: PolicySeverity) -> str:
     return f"{printable(rule)} counts as {severity} (its rule: {rule_of(rule).severity})"

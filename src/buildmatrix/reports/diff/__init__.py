@@ -1,1 +1,1 @@
-"""A comparison (`diff`) and the drift between targets: each format of them."""
+"""Reports of `diff`: a comparison, and drift between targets; data and formats."""

@@ -11,7 +11,7 @@ from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.markdown import chain, plain
 from buildmatrix.reports.terminal import Painter, wrapped
 
-# Drift between the targets of one specification, as data
+# Drift as data
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Drifts:
     stale: tuple[str, ...] = ()
 
 
-# Drift between the targets of one specification, as a table and as Markdown
+# Drift as a table and as Markdown
 
 
 #: Entries of a kind, and targets of one version, that are shown without `--all`.
@@ -85,14 +85,14 @@ def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False
             lines += wrapped(text, width, "  ")
         if len(meant) > MOST and not every:
             lines.append(f"  and {len(meant) - MOST} more; --all lists them")
-    for title, texts in _left_out(drifts):
+    for title, texts in _list_left_out(drifts):
         lines += ["", paint(title, "bold")]
         lines += [line for text in texts for line in wrapped(text, width, "  ")]
     lines += ["", paint(summary(drifts), "yellow" if bare else "green", "bold")]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
     if drifts.unresolved:
         yield "not resolved, so nothing is known about these", drifts.unresolved
     if drifts.stale:
@@ -136,6 +136,6 @@ def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
             versions = plain(listing((pinned.version for pinned in drift.pinned), 99))
             lines.append(f"- {plain(drift.name)} ({versions}): {plain(drift.reason)}")
         lines += ["", "</details>"]
-    for title, texts in _left_out(drifts):
+    for title, texts in _list_left_out(drifts):
         lines += ["", f"{title}:", *(f"- {plain(text)}" for text in texts)]
     return "\n".join(lines) + "\n"

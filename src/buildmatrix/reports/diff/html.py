@@ -1,4 +1,4 @@
-"""A comparison as an HTML page: what is new first, the bytes as pictures, then every difference."""
+"""A comparison as an HTML page: new findings, bytes as pictures, then every difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from buildmatrix.base.text import count, each_text, shown, size
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Change, Comparison
-from buildmatrix.reports.diff.words import blocks, end, signed, standing, summary
+from buildmatrix.reports.diff.words import blocks, end, severity_text, signed_size, summary
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import lengths, vendor_class, vendor_name
 
@@ -17,7 +17,7 @@ from buildmatrix.reports.page.document import lengths, vendor_class, vendor_name
 MOST_BARS = 15
 _TITLES: Mapping[Change, str] = {
     "added": "New findings",
-    "changed": "Findings that count otherwise now",
+    "changed": "Findings whose severity or acceptance changed",
     "removed": "Findings that are gone",
 }
 
@@ -88,7 +88,7 @@ def render(comparison: Comparison) -> str:
             (_TITLES[kind], kind, [change for change in changes if change.change == kind])
             for kind in _TITLES
         ],
-        standing=standing,
+        standing=severity_text,
         blocks=list(blocks(safe, every=True)),
         unread=unread,
     )
@@ -124,14 +124,11 @@ def _headline(comparison: Comparison) -> str:
 
 def _grown(comparison: Comparison) -> str:
     before, after = comparison.before.size, comparison.after.size
-    return signed(after - before) if before is not None and after is not None else ""
-
-
-# Pictures
+    return signed_size(after - before) if before is not None and after is not None else ""
 
 
 def _vendors(comparison: Comparison) -> list[str]:
-    """Vendors with bytes on either side; empty stands for what belongs to none."""
+    """Vendors with bytes on either side; empty stands for files without a vendor."""
     vendors = dict.fromkeys(change.vendor for change in comparison.vendors or ())
     rest = any(shares.get("") for shares in _shares(comparison))
     return [*([""] if rest else []), *vendors]
@@ -209,8 +206,8 @@ def _growth(changes: Sequence[tuple[str, int]]) -> tuple[GrowthBar, ...]:
     for name, grown in shown_changes:
         width = 50 * abs(grown) / most
         bars.append(
-            GrowthBar(name, "grown", 50.0, width, signed(grown))
+            GrowthBar(name, "grown", 50.0, width, signed_size(grown))
             if grown > 0
-            else GrowthBar(name, "shrunk", 50.0 - width, width, signed(grown))
+            else GrowthBar(name, "shrunk", 50.0 - width, width, signed_size(grown))
         )
     return tuple(bars)

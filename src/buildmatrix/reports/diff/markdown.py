@@ -1,4 +1,4 @@
-"""A comparison as Markdown: a comment on a pull request, what is new open, the rest folded."""
+"""A comparison as Markdown, for pull requests: new findings first, the rest folded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buildmatrix.reports.diff.words import (
     Block,
     blocks,
     end,
-    standing,
+    severity_text,
     summary,
 )
 from buildmatrix.reports.markdown import chain, plain
@@ -52,9 +52,9 @@ def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
 def _finding(change: FindingChange) -> Iterator[str]:
     finding = change.finding
     word = FINDING_WORDS[change.change]
-    state = standing(finding)
+    state = severity_text(finding)
     if change.before is not None and change.after is not None:
-        state = f"{standing(change.before)} &rarr; {state}"
+        state = f"{severity_text(change.before)} &rarr; {state}"
     mark = "**" if change.change != "removed" else ""
     head = f"{mark}{word} {state} {plain(finding.rule)}{mark} {plain(finding.name)}"
     yield f"- {head}: {plain(finding.message)}"

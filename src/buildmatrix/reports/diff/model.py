@@ -56,7 +56,7 @@ class DistributionChange:
     size_after: int | None = None
     step: Step = ""
     is_downgrade: bool = False
-    #: What differs beside version and size, in words: another index, another wheel, other bytes.
+    #: Further differences, in words: another index, another wheel, other bytes.
     details: tuple[str, ...] = ()
     requires_added: tuple[str, ...] = ()
     requires_removed: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class LibraryChange:
     version_of: VersionOf = ""
     #: Distributions that ship it, on the side that has it last.
     distributions: tuple[str, ...] = ()
-    #: What the major change is of: `12 -> 13`; empty where there is none.
+    #: Major change: `12 -> 13`; empty if none.
     major: str = ""
     size_before: int = 0
     size_after: int = 0
@@ -155,9 +155,9 @@ class FindingChange:
     """A finding that only one side has, or that counts otherwise there."""
 
     change: Change
-    #: As it was; None for a new one.
+    #: Finding before; None for a new one.
     before: Finding | None
-    #: As it is; None for one that is gone.
+    #: Finding now; None for one that is gone.
     after: Finding | None
 
     @property
@@ -213,7 +213,7 @@ class FindingChanges:
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """A distribution that is judged otherwise, or is there only once; `ok` ones are left out."""
+    """A distribution with another verdict, or only on one side; without `ok` ones."""
 
     name: str
     backend: str
@@ -235,7 +235,7 @@ class TargetChanges:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that differs between two sides. None stands for what was not compared."""
+    """All differences between two sides. None stands for parts that were not compared."""
 
     schema: Literal["buildmatrix/diff/1"] = field(default="buildmatrix/diff/1", kw_only=True)
     tool: Tool = field(default=THIS_TOOL, kw_only=True)
@@ -250,7 +250,7 @@ class Comparison:
     environment: tuple[VariableChange, ...] | None = None
     findings: FindingChanges | None = None
     verdicts: tuple[VerdictChange, ...] | None = None
-    #: What was not compared, and why; one sentence each.
+    #: Parts that were not compared, with reasons; one sentence each.
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""A comparison for a terminal or a CI log: what is new first, then every kind of difference."""
+"""A comparison for a terminal or a CI log: new findings, then every kind of difference."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from buildmatrix.reports.diff.words import (
     ChangeRow,
     blocks,
     end,
-    standing,
+    severity_text,
     summary,
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 
-#: What came, what went, what changed.
+#: Marks of additions, removals and changes.
 SIGN_STYLES: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 
 
@@ -82,8 +82,8 @@ def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
 
 def _severity(change: FindingChange) -> str:
     if change.before is not None and change.after is not None:
-        return f"{standing(change.before)} -> {standing(change.after)}"
-    return standing(change.finding)
+        return f"{severity_text(change.before)} -> {severity_text(change.after)}"
+    return severity_text(change.finding)
 
 
 def _block(block: Block, width: int, paint: Painter) -> list[str]:

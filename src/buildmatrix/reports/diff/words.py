@@ -1,4 +1,4 @@
-"""A comparison in words, the same for a terminal and for Markdown."""
+"""Rows and sentences of a comparison, shared by the terminal and Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 _LONGEST = 120
 
 
-def standing(finding: Finding) -> str:
+def severity_text(finding: Finding) -> str:
     """Return the severity of a finding, or that it is accepted."""
     return "accepted" if finding.waived is not None else finding.severity
 
@@ -127,17 +127,17 @@ def summary(comparison: Comparison) -> str:
     if comparison.before.size is not None and comparison.after.size is not None:
         more = comparison.after.size - comparison.before.size
         parts.append(
-            f"{signed(more)} in all" if more else f"{size(comparison.after.size)} as before"
+            f"{signed_size(more)} in all" if more else f"{size(comparison.after.size)} as before"
         )
     return "; ".join(parts)
 
 
-def signed(number: int) -> str:
+def signed_size(number: int) -> str:
     """Bytes with a sign: `+1.2 MB`."""
     return f"{'-' if number < 0 else '+'}{size(abs(number))}"
 
 
-# Kinds
+# Rows of each kind
 
 
 def _targets(comparison: Comparison) -> list[ChangeRow]:
@@ -199,7 +199,7 @@ def _distribution(change: DistributionChange) -> ChangeRow:
 def _sizes(before: int, after: int) -> str:
     """Both sizes, or the difference where they look the same."""
     shown = size(before), size(after)
-    return signed(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
+    return signed_size(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
 
 
 def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
@@ -281,7 +281,7 @@ def _bytes_of(name: str, before: int, after: int) -> ChangeRow:
         "~",
         name,
         f"{size(before)} -> {size(after)}",
-        signed(after - before),
+        signed_size(after - before),
         abs(after - before),
     )
 

@@ -34,7 +34,7 @@ from buildmatrix.reports.fleet.totals import (
     vendor_totals,
 )
 
-# Causes that many images share: one fix for all of them
+# Causes shared by many images, each with one fix
 
 
 #: The fix; or rule, vendor and what it is about.
@@ -50,7 +50,7 @@ class FleetCause:
     first: FleetFinding
     #: Codes of all of them; what is wrong in one place may break several rules.
     rules: tuple[str, ...]
-    #: What findings are about: distributions, else paths; those of most images first.
+    #: Subjects of findings: distributions, else paths; those of most images first.
     about: tuple[str, ...]
     results: tuple[FleetResult, ...]
     #: Unused bytes that it brings, installed, of all images together. Another cause may bring
@@ -96,7 +96,7 @@ class _CauseFacts:
 
 
 def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
-    """Errors before warnings, then what brings most bytes, then what most images have."""
+    """Sort causes: errors before warnings, then by bytes, then by images."""
     gathered: dict[Key, _CauseFacts] = {}
     for result in results:
         # Of the bytes of one distribution several findings may speak.
@@ -131,12 +131,9 @@ def _place(cause: FleetCause) -> tuple[object, ...]:
     return (-rank, -cause.size, -len(cause.results), cause.key)
 
 
-# Verdicts on a fleet's images by node class, with reasons
-
-
 @dataclass(frozen=True, slots=True)
 class NodeReason:
-    """Why images are what they are on a node class: one sentence, and whom it is about."""
+    """Reason for images' state on a node class, and the images."""
 
     state: NodeState
     text: str
@@ -148,7 +145,7 @@ class NodeAnswer:
     """Verdicts of images on one node class."""
 
     node: str
-    #: Whether it was asked about (`--would-run-on`), and not only images run there.
+    #: True if it was asked about (`--would-run-on`), and not only images run there.
     is_asked: bool
     #: The worst first; only states that occur.
     states: Mapping[NodeState, tuple[FleetResult, ...]]
@@ -217,10 +214,10 @@ def _rank(state: NodeState) -> int:
     return -NODE_STATES.index(state)
 
 
-# Undecided and skipped parts of a fleet: never counted as clean
+# Undecided and skipped parts, which never count as clean
 
 
-#: Of what a sentence differs in from image to image: digests.
+#: Variable parts of a sentence: digests.
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
@@ -228,22 +225,22 @@ _DIGEST = re.compile(r"[0-9a-f]{12,}")
 class ReasonGroup:
     """Reason that several results share."""
 
-    #: As the first of them says it, in one sentence.
+    #: Reason, in the first one's words.
     text: str
     results: tuple[FleetResult, ...]
 
 
-def undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
-    """Why images could not be judged; the reason of most images first."""
-    return _grouped((reason(item), item) for item in results if item.state == "undecided")
+def group_undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+    """Group undecided results by reason; the reason of most images first."""
+    return _group((reason(item), item) for item in results if item.state == "undecided")
 
 
-def left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+def group_left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
     """Extras and groups that were not judged; those that most files have first."""
-    return _grouped((item.left_out, item) for item in results if item.left_out)
+    return _group((item.left_out, item) for item in results if item.left_out)
 
 
-def _grouped(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
+def _group(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
     groups: dict[str, list[tuple[str, FleetResult]]] = {}
     for text, result in said:
         groups.setdefault(_DIGEST.sub("", text), []).append((text, result))
@@ -254,7 +251,7 @@ def _grouped(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
 
 
 def reason(result: FleetResult) -> str:
-    """Why a result is undecided: as it says itself, else the finding that leaves it open."""
+    """Return the reason why a result is undecided: its error, else the open finding."""
     findings = (
         finding.message
         for finding in result.findings
@@ -263,7 +260,7 @@ def reason(result: FleetResult) -> str:
     return result.error or next(findings, "not all of it could be read")
 
 
-# All answers about a fleet, as every format says them
+# All answers
 
 
 @dataclass(frozen=True)
@@ -300,12 +297,12 @@ class FleetAnswer:
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
         """By unused bytes of a pull."""
-        return totals.by_bytes(self.report.results)
+        return totals.sort_by_bytes(self.report.results)
 
     @cached_property
     def worst_running(self) -> Sequence[FleetResult]:
         """By the same times the containers that run it."""
-        return totals.by_containers(self.report.results)
+        return totals.sort_by_containers(self.report.results)
 
     @cached_property
     def causes(self) -> Sequence[FleetCause]:
@@ -330,12 +327,12 @@ class FleetAnswer:
     @cached_property
     def undecided(self) -> Sequence[ReasonGroup]:
         """By reason."""
-        return undecided(self.report.results)
+        return group_undecided(self.report.results)
 
     @cached_property
     def left_out(self) -> Sequence[ReasonGroup]:
         """By what is left out."""
-        return left_out(self.report.results)
+        return group_left_out(self.report.results)
 
     @cached_property
     def owner_drift(self) -> Sequence[OwnerDrift]:

@@ -23,7 +23,7 @@ from buildmatrix.reports.fleet.model import (
 )
 from buildmatrix.reports.run.model import ReportTool
 
-# Texts of a fleet
+# Texts
 
 
 def clean(text: str) -> str:
@@ -36,7 +36,7 @@ def clean(text: str) -> str:
     return shown(text)
 
 
-# Exit code of a fleet's report, by the contract
+# Exit code, by the contract
 
 
 def exit_code(report: FleetReport, fail_on: FailOn = "error", strict: bool = False) -> int:
@@ -64,7 +64,7 @@ def is_undecided(report: FleetReport) -> bool:
     return bool(report.missing) or any(item.state == "undecided" for item in report.results)
 
 
-# Results as they come in, as one report: each image once, in an order that follows from them
+# One report from results as they arrive: each image once, in an order independent of arrival
 
 
 Value = TypeVar("Value")
@@ -106,7 +106,7 @@ def assemble(
     for result in results:
         held = pool.result(result)
         same.setdefault((held.kind, *held.key), []).append(held)
-    merged = _resolved([_merged(group) for group in same.values()])
+    merged = _drop_resolved([_merge(group) for group in same.values()])
     report = FleetReport(
         tool=ReportTool(version=__version__, catalogue=clean(catalogue)),
         subject=clean(subject),
@@ -164,7 +164,7 @@ def _place(result: FleetResult) -> tuple[object, ...]:
     return (result.repository, result.names, result.digest, result.platform, result.backend)
 
 
-def _merged(group: Sequence[FleetResult]) -> FleetResult:
+def _merge(group: Sequence[FleetResult]) -> FleetResult:
     """Results about the same image and backend as one."""
     if len(group) == 1:
         return group[0]
@@ -189,15 +189,15 @@ def _union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _worst(fits: Iterable[FleetFit]) -> tuple[FleetFit, ...]:
-    """For each node class the worst of what was said."""
+    """Return the worst state on each node class."""
     by_node: dict[str, FleetFit] = {}
     for fit in sorted(fits, key=lambda fit: (NODE_STATES.index(fit.state), fit.reasons)):
         by_node[fit.node] = fit
     return tuple(by_node[node] for node in sorted(by_node))
 
 
-def _resolved(results: Sequence[FleetResult]) -> Iterable[FleetResult]:
-    """Without what could not be resolved by a name that another result has."""
+def _drop_resolved(results: Sequence[FleetResult]) -> Iterable[FleetResult]:
+    """Drop unresolved names that another result has."""
     names = {
         (result.repository, name) for result in results if result.digest for name in result.names
     }

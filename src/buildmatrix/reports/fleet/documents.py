@@ -1,4 +1,4 @@
-"""The report of a fleet as data: JSON, JSON lines and Parquet."""
+"""The report of a fleet as JSON, JSON Lines and Parquet."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from buildmatrix.reports.fleet.model import (
 from buildmatrix.reports.json_form import plain
 from buildmatrix.reports.run.model import ReportTool
 
-# The JSON form of a report of a fleet: what many results share is written once.
+# JSON: values shared by many results are written once.
 #
-# Of 10,000 images with twenty layers each, most layers and findings are those of other images, too.
-# `findings`, `fits` and `layers` are tables, and a result has the numbers of their entries.
+# Most of 10,000 images with twenty layers each share layers and findings. `findings`, `fits` and
+# `layers` are tables, and a result has the numbers of their entries.
 
 
 Entry = TypeVar("Entry")
@@ -66,12 +66,12 @@ class FleetDocument:
     results: tuple[IndexedResult, ...] = ()
 
 
-#: What a document and its report have alike.
+#: Fields shared by a document and its report.
 _SHARED = ("tool", "subject", "would_run_on", "missing", "notes", "work", "drift")
 _FACTS = tuple(item.name for item in fields(ResultFacts))
 
 
-def of_report(report: FleetReport) -> FleetDocument:
+def make_document(report: FleetReport) -> FleetDocument:
     """The report with its tables, in the order in which results name their entries."""
     findings: dict[FleetFinding, int] = {}
     fits: dict[FleetFit, int] = {}
@@ -123,9 +123,7 @@ def _entries(numbers: Iterable[int], table: Sequence[Entry]) -> tuple[Entry, ...
         raise ValueError("a result points to an entry that its table does not have") from None
 
 
-# JSON Lines: a result on each line, complete in itself, written as results come in.
-#
-# https://jsonlines.org
+# JSON Lines (https://jsonlines.org): one complete result per line, written as results arrive
 
 
 def line(result: FleetResult) -> str:
@@ -158,11 +156,11 @@ def read(lines: Iterable[bytes]) -> Iterator[FleetResult]:
             raise ValueError(f"line {number} is no result of a fleet: {error}") from error
 
 
-# The results as one Parquet file, for those who ask further: a row for each, lists in its cells.
+# Parquet: one row per result, with lists in its cells.
 #
-# Columns are the fields of `FleetResult`, and what is in a list is a struct of its fields: DuckDB's
-# `unnest` and pandas' `explode` make rows of them. Repeated values cost nothing: Parquet keeps each
-# once in a dictionary. https://parquet.apache.org/docs/file-format/
+# Columns are the fields of `FleetResult`, and list elements are structs: DuckDB's `unnest` and
+# pandas' `explode` make rows of them. A dictionary stores repeated values once.
+# https://parquet.apache.org/docs/file-format/
 
 
 #: Rows that are in memory as Python values at one time.

@@ -1,7 +1,7 @@
 """Changes of a fleet's images since an earlier report.
 
-An image is looked for by what it is (repository, digest, backend), and then by its names: a tag
-that moved is the same image, built again.
+Images are matched by repository, digest and backend, and then by name: behind a moved tag is the
+same image, built again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bytes_more(change: FleetChange) -> int:
 def _pairs(
     before: Iterable[FleetResult], after: Iterable[FleetResult]
 ) -> Iterator[tuple[FleetResult | None, FleetResult | None]]:
-    """Each result of either side once, with what it was or became."""
+    """Pair the results of both sides; each occurs once."""
     earlier = {_key(result): result for result in before}
     named: dict[_Name, _Key] = {
         name: key for key in sorted(earlier) for name in _names(earlier[key])
@@ -140,14 +140,14 @@ def _notes(
     """Yield reasons why the two reports are hard to compare."""
     if before.tool.catalogue != after.tool.catalogue:
         yield (
-            f"the catalogue was that of {before.tool.catalogue or 'an unknown day'} and is that of "
-            f"{after.tool.catalogue or 'an unknown day'} now: a verdict may have changed without "
-            "its image"
+            f"the catalogue changed from {before.tool.catalogue or 'an unknown day'} to "
+            f"{after.tool.catalogue or 'an unknown day'}: a verdict may have changed "
+            "without its image"
         )
     if before.tool.version != after.tool.version:
         yield (
-            f"buildmatrix was {before.tool.version} and is {after.tool.version} now: a verdict may "
-            "have changed without its image"
+            f"buildmatrix changed from {before.tool.version} to {after.tool.version}: a verdict "
+            "may have changed without its image"
         )
     if before.subject != after.subject:
         yield f"the earlier report is about {before.subject}, and this one about {after.subject}"
@@ -155,13 +155,13 @@ def _notes(
     new = sum(change.change == "new" for change in changes)
     if after.missing and gone:
         yield (
-            f"this run did not look at everything: some of {count(gone, 'image')} that are gone "
-            "may still be there"
+            f"this run did not read everything: some of {count(gone, 'image')} that are gone "
+            "may still exist"
         )
     if before.missing and new:
         yield (
-            f"the earlier run did not look at everything: some of {count(new, 'image')} that are "
-            "new may have been there"
+            f"the earlier run did not read everything: some of {count(new, 'image')} that are "
+            "new may have existed"
         )
     if set(before.would_run_on) != set(after.would_run_on):
-        yield "other node classes were asked about: what breaks on them is not compared"
+        yield "the node classes differ: failures on them are not compared"

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from buildmatrix.base.text import printable
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.model import FleetReport, FleetState
-from buildmatrix.reports.fleet.sections import Limits, Section, all_of_them, sections
+from buildmatrix.reports.fleet.sections import Limits, Section, full_report_hint, sections
 from buildmatrix.reports.markdown import plain, rich
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 
-# The answer for a terminal or a CI log: what to do first, and the worst of everything
+# Terminal: actions first, then the worst of everything
 
 
 _STYLES: dict[FleetState, Style] = {"passed": "green", "failed": "red", "undecided": "yellow"}
@@ -39,7 +39,7 @@ def render_table(report: FleetReport, *, width: int, color: bool, every: bool = 
         )
     lines.append("")
     if any(section.more for section in shown):
-        lines += wrapped(all_of_them(report), width)
+        lines += wrapped(full_report_hint(report), width)
     lines.append(paint(printable(answer.headline), _STYLES[answer.state], "bold"))
     return "\n".join(lines) + "\n"
 
@@ -96,7 +96,7 @@ def _grid(section: Section, width: int, paint: Painter, most: int | None) -> Ite
             yield from _text(text, width, "      ", "      ", most)
 
 
-# The answer as Markdown: a comment or a job's summary, which says first what to do
+# Markdown: actions first, for comments and job summaries
 
 
 #: For 60 lines at most.
@@ -125,7 +125,7 @@ def _lines(report: FleetReport, every: bool) -> Iterator[str]:
     for section in shown:
         yield from _markdown_section(section, None if every else _LENGTH)
     if any(section.more for section in shown):
-        yield f"{plain(report.subject)}: {plain(all_of_them(report))}."
+        yield f"{plain(report.subject)}: {plain(full_report_hint(report))}."
 
 
 def _markdown_section(section: Section, length: int | None) -> Iterator[str]:

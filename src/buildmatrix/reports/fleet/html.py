@@ -16,7 +16,7 @@ from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_name
 
-# All results as the page has them: once, compact, and drawn by its script a few at a time
+# Data of the page: compact, each result once, drawn by the page's script a few at a time
 
 
 Json: TypeAlias = Any
@@ -25,11 +25,11 @@ Json: TypeAlias = Any
 MOST_BYTES = 4_000_000
 #: Characters of a text, and findings, places and layers of an image.
 _MAX_TEXT, _FINDINGS, _PLACES, _LAYERS = 1000, 30, 5, 4
-#: What JSON holds and HTML must not; between them nothing is markup.
+#: Characters allowed in JSON but not in HTML scripts.
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
 
 
-def embedded(answer: FleetAnswer) -> tuple[str, bool]:
+def embed(answer: FleetAnswer) -> tuple[str, bool]:
     """The data as JSON that may stand in HTML as it is, and whether it has all findings.
 
     Where the findings of single images are too many for a page, images have only their causes.
@@ -135,13 +135,13 @@ def _text(text: str) -> str:
     return printable(text[:_MAX_TEXT])
 
 
-# The answer as one HTML page: what to do, then every image, to be searched and sorted.
+# The page: what to do, then every image, searchable and sortable.
 #
-# Without scripts it has the worst images, all causes, owners and node classes. Every result is in
-# it once, as data, of which the script draws a page at a time: 10,000 images are some megabytes.
+# Without scripts it shows the worst images, all causes, owners and node classes. 10,000 images take
+# some megabytes.
 
 
-#: What a browser takes without delay.
+#: Size limit for a responsive page.
 _LIMITS: Limits = {
     "missing": 100, "causes": 1000, "reasons": 200, "worst": 50, "running": 20, "owners": 1000,
     "nodes": 500, "undecided": 200, "left-out": 200, "drift": 100, "drift-owners": 500,
@@ -162,7 +162,7 @@ _CHIPS: Mapping[str, str] = {
 def render(report: FleetReport) -> str:
     """The answer as one document; the same report gives the same bytes."""
     answer = FleetAnswer(report)
-    data, is_whole = embedded(answer)
+    data, is_whole = embed(answer)
     shown = sections(answer, _LIMITS)
     return document.render(
         "fleet/page/fleet.html.j2",

@@ -12,7 +12,7 @@ from buildmatrix.reports.run.model import ReportTool
 
 #: `undecided`: it could not be judged, or not all of it could be read.
 FleetState = Literal["passed", "failed", "undecided"]
-#: What says which backend an image is for, from the strongest to the weakest.
+#: Sources of an image's backend, from the strongest to the weakest.
 BackendBy = Literal["node-class", "specification", "label", "name", "option", "nothing"]
 
 
@@ -146,7 +146,7 @@ class FleetResult(ResultFacts):
 
     schema: Literal["buildmatrix/fleet-result/1"] = "buildmatrix/fleet-result/1"
     findings: tuple[FleetFinding, ...] = ()
-    #: Of its node classes, and of those that were asked about.
+    #: States on its node classes, and on the requested ones.
     fits: tuple[FleetFit, ...] = ()
     #: The lowest first; none for a lock.
     layers: tuple[FleetLayer, ...] = ()
@@ -207,14 +207,14 @@ class FleetChange:
 class FleetDrift:
     """Changes since an earlier report."""
 
-    #: What that report was about, and what wrote it.
+    #: Subject of that report, and the tool that wrote it.
     subject: str
     tool: ReportTool
     #: Images that are as they were; those that have another digest, and nothing else that counts.
     same: int = 0
     rebuilt: int = 0
     changes: tuple[FleetChange, ...] = ()
-    #: What makes the two reports hard to compare; a sentence each.
+    #: Differences that limit the comparison; a sentence each.
     notes: tuple[str, ...] = ()
 
 
@@ -223,12 +223,12 @@ class FleetReport:
     """Everything that a run says about a fleet. Build it with `assemble`, which sorts."""
 
     tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
-    #: What was named: `registry:HOST/PREFIX/*`, a file, a cluster.
+    #: Arguments: `registry:HOST/PREFIX/*`, a file, a cluster.
     subject: str
     results: tuple[FleetResult, ...] = ()
     #: Node classes that were asked about.
     would_run_on: tuple[str, ...] = ()
-    #: What of the fleet was not looked at, and why; a sentence each. Such a run is undecided.
+    #: Unread parts of the fleet, with reasons; a sentence each. Such a run is undecided.
     missing: tuple[str, ...] = ()
     #: What was left out by request (filters), and what else is to be known; a sentence each.
     notes: tuple[str, ...] = ()

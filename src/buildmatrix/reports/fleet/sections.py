@@ -14,7 +14,7 @@ from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, Flee
 from buildmatrix.reports.fleet.totals import running
 from buildmatrix.reports.page.document import vendor_name
 
-# A section of an answer: rows under headings, or sentences, as every format draws them
+# Sections: rows under headings, or sentences
 
 
 SectionName: TypeAlias = Literal[
@@ -50,7 +50,7 @@ class Section:
     numbers: frozenset[int] = frozenset()
     #: The column that says what a row is about; counted from the end where it is negative.
     subject: int = -1
-    #: What has to be known to read it; one sentence.
+    #: Explanation, in one sentence.
     lead: str = ""
     #: Rows that are not shown.
     more: int = 0
@@ -77,16 +77,16 @@ def sentences(name: SectionName, title: str, texts: Iterable[str]) -> Section:
     return Section(name, title, (), tuple(Row((text,)) for text in texts))
 
 
-def shown(made: Iterable[Section], limits: Limits) -> Sequence[Section]:
+def select_sections(made: Iterable[Section], limits: Limits) -> Sequence[Section]:
     """The sections that say something, with as many rows as `limits` say."""
     return [
-        _limited(_filled(section), limits)
+        _limit(_drop_empty_columns(section), limits)
         for section in made
         if (section.rows or section.lead) and limits.get(section.name) != 0
     ]
 
 
-def _filled(section: Section) -> Section:
+def _drop_empty_columns(section: Section) -> Section:
     """A section without the columns in which no row says anything."""
     columns = range(len(section.header))
     kept = [
@@ -107,20 +107,20 @@ def _filled(section: Section) -> Section:
     )
 
 
-def _limited(section: Section, limits: Limits) -> Section:
+def _limit(section: Section, limits: Limits) -> Section:
     most = limits.get(section.name)
     if most is None or len(section.rows) <= most:
         return section
     return replace(section, rows=section.rows[:most], more=len(section.rows) - most)
 
 
-# The answer as sections of rows, in the order in which somebody wants to know: for all formats
+# All sections, in reading order
 
 
 def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
     """The answers that there are, with as many rows as `limits` say."""
     made = (
-        sentences("missing", "Not looked at, so nothing is known about it", answer.report.missing),
+        sentences("missing", "Not read", answer.report.missing),
         _causes(answer),
         *_nodes(answer),
         _bytes(answer),
@@ -133,14 +133,14 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
         *_drift(answer),
         sentences("notes", "Notes", answer.report.notes),
     )
-    return shown(made, limits)
+    return select_sections(made, limits)
 
 
-def all_of_them(report: FleetReport) -> str:
+def full_report_hint(report: FleetReport) -> str:
     """Return the command that shows everything a short form omits."""
     return (
         f"the worst of {count(len(report.results), 'result')} are shown; --format html=FILE is a "
-        "page that finds and sorts all of them, --format json=FILE has all there is"
+        "page with all of them, to search and sort; --format json=FILE has all data"
     )
 
 
@@ -372,7 +372,7 @@ def _vendors(answer: FleetAnswer) -> Section:
 def _undecided(answer: FleetAnswer) -> Section:
     return Section(
         "undecided",
-        "Undecided: none of these is clean",
+        "Undecided",
         (f"{answer.noun}s", "why"),
         tuple(_reason(reason, _query(state="undecided")) for reason in answer.undecided),
         frozenset({0}),
@@ -382,7 +382,7 @@ def _undecided(answer: FleetAnswer) -> Section:
 def _left_out(answer: FleetAnswer) -> Section:
     return Section(
         "left-out",
-        "Extras and groups that were not asked for, so nothing is known about them",
+        "Extras and groups that were not requested",
         (f"{answer.noun}s", "what"),
         tuple(_reason(reason, _query(q=reason.results[0].title)) for reason in answer.left_out),
         frozenset({0}),
@@ -427,7 +427,7 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
         ),
         frozenset({0, 1, 2, 3, 4}),
     )
-    yield sentences("drift-notes", "What makes the two hard to compare", drift.notes)
+    yield sentences("drift-notes", "Differences that limit the comparison", drift.notes)
 
 
 def _change(change: FleetChange) -> Row:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import FleetChange, FleetDrift, FleetResult
 
-# Results by image: one that is judged for two backends is pulled once
+# Images: one that is judged for two backends is pulled once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ def images(results: Iterable[FleetResult]) -> Sequence[Image]:
     return [Image(tuple(group)) for group in grouped.values()]
 
 
-# Bytes of a fleet that cannot be used: as a registry keeps them, and as pulls transfer them.
+# Unusable bytes, as stored by a registry and as transferred by pulls.
 #
-# A layer that many images have may be unused in one and be what another is for. So of each
-# distinct layer the *least* counts that any judged image with it cannot use: what all of them carry
-# for nothing. What some of them cannot use, and others can, is said apart.
+# A layer of many images may be unused in one and needed by another. So each distinct layer counts
+# with the *least* unusable bytes in any judged image: what all of them carry for nothing. Bytes
+# that only some images cannot use are counted separately.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class LayerTotals:
     size: int = 0
     #: Unused in every image that has them.
     unusable: int = 0
-    #: Of these, in layers that an undecided image has, too: it might use them.
+    #: Part of these in layers of an undecided image, which might use them.
     unusable_open: int = 0
     #: Unused in some images and used in others: wasted by how images are put together.
     unusable_in_some: int = 0
@@ -140,7 +140,7 @@ def pull_totals(images: Iterable[Image]) -> PullTotals:
     )
 
 
-# Which vendors' bytes are in the images of a fleet, and in how many they cannot be used
+# Vendors
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class VendorTotals:
 
 
 def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
-    """Each vendor, of whose bytes most cannot be used first."""
+    """Sort vendors by unusable bytes, descending."""
     rows: dict[str, VendorTotals] = {}
     for result in results:
         for held in result.vendors:
@@ -172,7 +172,7 @@ def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
     return sorted(rows.values(), key=lambda row: (-row.unusable, -row.size, row.vendor))
 
 
-# Which images carry most that they cannot use
+# Images with the most unusable bytes
 
 
 def running(result: FleetResult) -> int:
@@ -180,21 +180,21 @@ def running(result: FleetResult) -> int:
     return result.containers * result.unusable_download
 
 
-def by_bytes(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
-    """Those with unused bytes, what a pull carries most of first."""
+def sort_by_bytes(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
+    """Sort results with unused bytes by the unused bytes of a pull, descending."""
     wasteful = [result for result in results if result.unusable or result.unusable_download]
     return sorted(
         wasteful, key=lambda item: (-item.unusable_download, -item.unusable, item.title, item.key)
     )
 
 
-def by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
-    """Those that containers run, what all of their containers carry most of first."""
+def sort_by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
+    """Sort running results by the unused bytes of all their containers, descending."""
     wasteful = [result for result in results if running(result)]
     return sorted(wasteful, key=lambda item: (-running(item), item.title, item.key))
 
 
-# Owners of a fleet's images, and their unusable bytes
+# Owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class OwnerDrift:
 
 
 def owner_drift(drift: FleetDrift) -> Sequence[OwnerDrift]:
-    """Each owner for whom something changed, whose pulls grew most first."""
+    """Return owners with changes, by growth of their pulls, descending."""
     by_owner: dict[str, list[FleetChange]] = {}
     for change in drift.changes:
         by_owner.setdefault(change.owner, []).append(change)

@@ -1,1 +1,1 @@
-"""The design that all HTML pages share: frame, typography, colors, tables, pictures, script."""
+"""Shared design of all HTML pages: frame, typography, colors, tables, pictures, script."""

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-# Vendors in pictures: a color for each of those that most images hold, and names for people
+# Vendors: names, and colors for those that occur in most images
 
 
 #: Vendor -> its name. Each has a class of this name in `style.css`.
 _NAMES: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
-#: Of what belongs to no vendor.
+#: Class of files without a vendor.
 NO_VENDOR = "no vendor"
 
 
@@ -41,7 +41,7 @@ def vendor_name(vendor: str) -> str:
     return _NAMES.get(vendor, vendor) if vendor else NO_VENDOR
 
 
-# Areas and lengths in proportion to bytes: bars and treemaps, as rectangles in percent.
+# Bars and treemaps, as rectangles in percent.
 #
 # Treemaps are squarified: Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000.
 
@@ -74,7 +74,7 @@ def lengths(sizes: Sequence[int], whole: int) -> list[tuple[float, float]]:
     return parts
 
 
-def squarified(sizes: Sequence[int], area: Area) -> list[Area]:
+def squarify(sizes: Sequence[int], area: Area) -> list[Area]:
     """An area for each size, in proportion to it, as near to a square as it gets.
 
     `sizes` are in descending order, as the layout needs them. All together fill `area`.
@@ -94,7 +94,7 @@ def squarified(sizes: Sequence[int], area: Area) -> list[Area]:
             if longer > worst:
                 break
             row, worst, last = row + sizes[last], longer, last + 1
-        left = _placed(sizes[first:last], row, rest, left, areas)
+        left = _place_row(sizes[first:last], row, rest, left, areas)
         rest, first = rest - row, last
     return areas
 
@@ -110,7 +110,7 @@ def _worst(largest: int, smallest: int, row: int, rest: int, side: float) -> flo
     return max(side * largest / row / depth, depth / (side * smallest / row))
 
 
-def _placed(row: Sequence[int], total: int, rest: int, left: Area, areas: list[Area]) -> Area:
+def _place_row(row: Sequence[int], total: int, rest: int, left: Area, areas: list[Area]) -> Area:
     """Add a row along the shorter side; what is left then."""
     share = total / rest if rest else 0.0
     is_column = left.width >= left.height
@@ -129,14 +129,14 @@ def _placed(row: Sequence[int], total: int, rest: int, left: Area, areas: list[A
     return Area(left.x, left.y + depth, left.width, left.height - depth)
 
 
-# One HTML page that needs nothing else: to keep as an artifact of a CI job, and to print.
+# Self-contained HTML pages, as CI artifacts and for printing.
 #
-# Names and texts come from untrusted images. They are escaped by Jinja2, and the
-# page's Content-Security-Policy allows no request, and no style and script but its own two, by
-# their hashes.
+# Names and texts come from untrusted images. Jinja2 escapes them, and the page's
+# Content-Security-Policy allows no request and only the page's own style and script, by their
+# hashes.
 
 
-#: What each page has; see `base.html.j2`.
+#: Variables of each page; see `base.html.j2`.
 _STYLE, _SCRIPT = "page/style.css", "page/script.js"
 
 

@@ -1,1 +1,1 @@
-"""Report of a preflight: rungs, their checks, and who has to run the rest."""
+"""Report of `preflight`: rungs, their checks, and the rungs left to others; data and formats."""

@@ -22,7 +22,7 @@ from buildmatrix.reports.preflight.model import (
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 
-# A preflight as text for a terminal or a CI log
+# Text
 
 
 _STYLED_STATES: dict[CheckState, tuple[str, Style]] = {
@@ -91,9 +91,7 @@ def _bars(samples: Value) -> str:
     return "".join(_BARS[min(int(time / slowest * len(_BARS)), len(_BARS) - 1)] for time in times)
 
 
-# A preflight as Markdown, for the summary of a CI job: the ladder first, then what did not pass.
-#
-# What passed, with its times, is folded.
+# Markdown, for a CI job's summary: the rungs, then the checks that did not pass; the rest folded
 
 
 _MARKDOWN_STATES: dict[CheckState, str] = {
@@ -173,10 +171,10 @@ def _check_item(check: Check) -> str:
     return plain(check.subject) + state + (f": {rich(check.message)}" if check.message else "")
 
 
-# A preflight as JUnit XML: an image on a node class is a suite, and each rung a test case.
+# JUnit XML: an image on a node class is a suite, and each rung a test case.
 #
-# Where several nodes of a class ran a rung, each is a test case. A rung that failed is a failure,
-# one that is undecided an error, and one that did not run is skipped.
+# If several nodes of a class ran a rung, each is a test case. A failed rung is a failure, an
+# undecided one an error, and one that did not run is skipped.
 
 
 def render_junit(preflight: Preflight, *, time: datetime | None = None) -> str:

@@ -25,7 +25,7 @@ from buildmatrix.reports.preflight.model import (
     worst,
 )
 
-# Wall times of the same thing as a picture: how often it took how long, and its percentiles
+# Wall times as pictures: their distribution and percentiles
 
 
 #: Columns of a picture, from nothing to the slowest run.
@@ -100,8 +100,8 @@ def _strip(check: Check, compared: Check | None) -> Iterator[Strip]:
     if len(times) < 2:
         return
     values = compared.values if compared is not None else {}
-    before, ratios = _named(values.get("baseline")), _named(values.get("ratios"))
-    now = {name: value for name, value in _named(check.values).items() if value > 0}
+    before, ratios = _read_numbers(values.get("baseline")), _read_numbers(values.get("ratios"))
+    now = {name: value for name, value in _read_numbers(check.values).items() if value > 0}
     own = [name for name in _PERCENTILES if f"{name}_s" in now]
     old = [name for name in own if before.get(f"{name}_s", 0.0) > 0]
     end = max(*times, *(before[f"{name}_s"] for name in old)) * 1.02
@@ -150,7 +150,7 @@ def _numbers(value: Value) -> list[float]:
     return [item for item in values if isinstance(item, float) and 0 <= item < float("inf")]
 
 
-def _named(value: object) -> dict[str, float]:
+def _read_numbers(value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
         return {}
     return {
@@ -160,7 +160,7 @@ def _named(value: object) -> dict[str, float]:
     }
 
 
-# A preflight as an HTML page: the ladder of each image, times as pictures, then every check
+# The page: rungs of each image, times as pictures, then every check
 
 
 _STATES: Mapping[CheckState, str] = {
@@ -208,7 +208,7 @@ def render(preflight: Preflight) -> str:
         cells={id(target): [_cell(target, rung) for rung in rungs] for target in preflight.targets},
         identity=id,
         states=_STATES,
-        timed=_timed(preflight),
+        timed=_list_timed(preflight),
         name=name,
         why=why,
         waiting=_waiting(preflight),
@@ -241,7 +241,7 @@ def _cell(target: PreflightTarget, rung: Rung) -> Cell | None:
     return Cell(state, text, "; ".join(filter(None, reasons)))
 
 
-def _timed(preflight: Preflight) -> Sequence[Timed]:
+def _list_timed(preflight: Preflight) -> Sequence[Timed]:
     """The rungs that have pictures: how long a start takes first, which is what users feel."""
     every = [
         Timed(_title(target, rung), drawn)

@@ -10,14 +10,14 @@ from buildmatrix.base.text import count, each_text, printable, shown
 from buildmatrix.judge.rungs import Rung
 from buildmatrix.reports.run.model import ReportTool
 
-# The data of a preflight
+# Data
 
 
 #: `not-run`: it was not tried, and `why` says why. `undecided`: it was tried without an answer.
 RungState: TypeAlias = Literal["passed", "failed", "undecided", "not-run"]
 #: `accepted`: it failed, and a `[[waive-check]]` says that it may.
 CheckState: TypeAlias = Literal["passed", "failed", "undecided", "not-run", "accepted"]
-#: What a check measured or read: names in snake case, with their unit (`seconds`, `bytes`, `gbps`).
+#: Values of a check: names in snake case, with their unit (`seconds`, `bytes`, `gbps`).
 Value: TypeAlias = str | float | int | bool | list[str | float] | dict[str, float] | None
 
 
@@ -25,7 +25,7 @@ Value: TypeAlias = str | float | int | bool | list[str | float] | dict[str, floa
 class Check:
     """One thing that a rung looked at: an import, a device, a GEMM of one framework and type."""
 
-    #: What was looked at: `torch`, `torch cuda:0 float32`, `smoke warmup`.
+    #: Subject: `torch`, `torch cuda:0 float32`, `smoke warmup`.
     subject: str
     state: CheckState
     #: One sentence: what failed and what to do, or what was seen.
@@ -88,14 +88,14 @@ def state_of(checks: tuple[Check, ...]) -> RungState:
     return "passed" if states & {"passed", "accepted"} else "not-run"
 
 
-# Summary of a preflight, in the words that all formats share
+# Words that all formats share
 
 
 #: The worst first.
 _WORST: tuple[RungState, ...] = ("failed", "undecided", "passed", "not-run")
 
 
-def without_secrets(preflight: Preflight) -> Preflight:
+def remove_secrets(preflight: Preflight) -> Preflight:
     """The preflight as it may be shown: each text on one line, no address with its login."""
     return each_text(preflight, lambda text: printable(shown(text)))
 
@@ -126,6 +126,6 @@ def name(target: PreflightTarget) -> str:
 
 
 def why(rung: RungOutcome) -> str:
-    """Why a rung did not run or is not decided, and who has to run it."""
+    """Explain why a rung did not run or is undecided, and name the machine that has to run it."""
     on = ", ".join(rung.run_on)
     return "; ".join(filter(None, (rung.why, on and f"to be run on {on}")))

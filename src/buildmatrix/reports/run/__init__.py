@@ -1,1 +1,1 @@
-"""The report of a run (`audit`, `build`, `scan`): its data, and each format of it."""
+"""Report of a run (`audit`, `build`, `scan`): data and formats."""

@@ -24,7 +24,7 @@ class BillItem:
     name: str
     version: str
     verdicts: tuple[Verdict, ...]
-    #: What it holds, each file and each component once.
+    #: Contents, each file and each component once.
     libraries: tuple[NativeComponent, ...]
     sbom: tuple[SbomComponent, ...]
     #: sha256 of its wheels in hex, sorted.
@@ -63,7 +63,7 @@ class Vulnerability:
 
     @property
     def accepted(self) -> str:
-        """Why all of them are accepted; empty where one is not."""
+        """Reasons of acceptance if all of them are accepted, else empty."""
         reasons = {finding.waived for finding in self.findings}
         if None in reasons:
             return ""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from buildmatrix.base.text import count, size
 from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports.page.document import Area, lengths, squarified, vendor_class, vendor_name
+from buildmatrix.reports.page.document import Area, lengths, squarify, vendor_class, vendor_name
 
-# The bytes of each target, used and wasted, by vendor: as bars, and in words
+# Used and wasted bytes by vendor, as bars and in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Bar:
     segments: tuple[Segment, ...]
     size: int
     wasted: int
-    #: Whether the wasted bytes are a lower bound.
+    #: True if the wasted bytes are a lower bound.
     at_least: bool
 
     @property
@@ -62,13 +62,13 @@ def vendor_bytes(target: TargetResult) -> Sequence[VendorBytes]:
     Of a report of earlier versions only the sums are known, and not whose they are.
     """
     if target.composition is not None:
-        return by_vendor(target.composition)
+        return sum_by_vendor(target.composition)
     if target.audit is not None and target.audit.installed:
         return [VendorBytes("", target.audit.installed, target.audit.foreign_installed)]
     return [VendorBytes("", target.size)] if target.size else []
 
 
-def by_vendor(composition: Composition) -> Sequence[VendorBytes]:
+def sum_by_vendor(composition: Composition) -> Sequence[VendorBytes]:
     """The sums by vendor, the largest first, and what belongs to none before all."""
     sizes: dict[str, list[int]] = {}
     for part in composition.distributions:
@@ -107,12 +107,12 @@ def _bar(shares: Sequence[VendorBytes], most: int, target: TargetResult) -> Bar:
 
 # Bytes of a target by requirement line, distribution and file, as areas.
 #
-# Widths are in percent of the picture, heights in pixels: text keeps its size, however wide a
-# screen is. Areas are laid out for a screen of `_WIDTH` pixels.
+# Widths are in percent of the picture, heights in pixels, so that text keeps its size on any
+# screen. Areas are laid out for a screen of `_WIDTH` pixels.
 
 
 _WIDTH, _HEIGHT = 1200.0, 460.0
-#: Of a group's title.
+#: Height of a group's title.
 _TITLE = 22.0
 _GAP = 2.0
 #: The least share of all bytes that a distribution and a file have to have to be drawn alone.
@@ -144,7 +144,7 @@ class Cell:
     label: tuple[str, ...]
     #: Pixels that what is below them is covered by; 0 where that is of one color.
     plate: int
-    #: Whether the label needs a wide screen.
+    #: True if the label needs a wide screen.
     is_narrow: bool
     text: str
     #: Row of the table that says the same; None for several, and for what takes no room.
@@ -190,7 +190,7 @@ def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
     for part in parts:
         lines.setdefault(part.line, []).append(part)
     ordered = sorted(lines.items(), key=lambda item: (-_size(item[1]), item[0]))
-    areas = squarified([_size(of_line) for _, of_line in ordered], Area(0, 0, _WIDTH, _HEIGHT))
+    areas = squarify([_size(of_line) for _, of_line in ordered], Area(0, 0, _WIDTH, _HEIGHT))
     return Treemap(
         tuple(targets),
         round(_HEIGHT),
@@ -246,7 +246,7 @@ def _block(
         drawn, rest = list(parts), []
     sizes = [part.size for part in drawn]
     # The small ones together may be more than some of the others: they keep their place, the last.
-    areas = squarified([*sizes, *([_size(rest)] if rest else [])], inner)
+    areas = squarify([*sizes, *([_size(rest)] if rest else [])], inner)
     cells = [
         _cell(part, cell, whole, places[id(part)]) for part, cell in zip(drawn, areas, strict=False)
     ]
@@ -255,7 +255,7 @@ def _block(
         style = "none"
         wasted = sum(min(part.wasted, part.size) for part in rest) / max(1, _size(rest))
         leaf = Leaf(areas[-1], style, areas[-1].width, areas[-1].width * wasted)
-        cells.append(_labeled(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
+        cells.append(_label(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
     return Block(area, title if has_title else "", tuple(cells))
 
 
@@ -263,10 +263,10 @@ def _cell(part: DistributionBytes, area: Area, whole: int, row: int) -> Cell:
     leaves = tuple(_leaves(part, area, whole))
     wasted = f", of these {size(part.wasted)} wasted" if part.wasted > 0 else ""
     text = f"{part_name(part)}: {size(part.size)}{wasted}; {vendors_text(part)}"
-    return _labeled(area, leaves, part.name or "no distribution", size(part.size), text, row)
+    return _label(area, leaves, part.name or "no distribution", size(part.size), text, row)
 
 
-def _labeled(
+def _label(
     area: Area,
     leaves: tuple[Leaf, ...],
     name: str,
@@ -282,7 +282,7 @@ def _labeled(
         label = (short, size_text) if has_size else (short,)
     is_plain = len(leaves) == 1 and not leaves[0].wasted and leaves[0].held == leaves[0].area.width
     plate = 0 if is_plain else round(12 + _CHARACTER * max(map(len, label), default=0))
-    # What takes no room cannot show that it has the focus; the table has it.
+    # Areas without room cannot show the focus; the table has them.
     is_visible = area.width >= 1 and area.height >= 1
     is_narrow = area.width < _WIDTH / 5
     return Cell(area, leaves, label, plate, is_narrow, text, row if is_visible else None)
@@ -316,7 +316,7 @@ def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
         pieces.append((rest, "", rest, unused, ""))
     pieces.sort(reverse=True)
     for (bytes_, vendor, held, wasted, text), leaf in zip(
-        pieces, squarified([piece[0] for piece in pieces], area), strict=True
+        pieces, squarify([piece[0] for piece in pieces], area), strict=True
     ):
         yield Leaf(
             leaf,
@@ -332,7 +332,7 @@ def percent(value: float) -> str:
     return f"{100 * value / _WIDTH:.2f}%"
 
 
-# The layers of an image as one strip: how large each is, and what of it is wasted
+# Layers of an image as one strip
 
 
 @dataclass(frozen=True, slots=True)

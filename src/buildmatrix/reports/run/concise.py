@@ -8,10 +8,10 @@ from pathlib import PurePath
 
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import Finding, Severity
-from buildmatrix.reports.run.groups import FindingGroup, by_text, groups, named
+from buildmatrix.reports.run.groups import FindingGroup, group_by_text, groups, name_targets
 from buildmatrix.reports.run.model import Report, requirement_line, unread
 
-# Places of findings in a repository, for formats that are read beside its files
+# Places of findings in a repository
 
 
 #: Where a finding stands whose chain begins elsewhere.
@@ -33,11 +33,10 @@ def path_from(start: PurePath | None, name: str, root: PurePath | None) -> str:
     return relpath(normpath(root / name), start)
 
 
-# The report with one line per cause, for editors and the problem matchers of CI runners.
+# One line per cause: `requirements.in:3: error: what was found; fix: what to do [CODE]`.
 #
-# `requirements.in:3: error: what was found; fix: what to do [CODE]`, as compilers and mypy write
-# it: file, line, severity, sentence, code. A finding without a requirement line names its subject
-# in place of the file. Accepted findings are left out.
+# This is the format of compilers and mypy. A finding without a requirement line starts with its
+# subject in place of the file. Accepted findings are omitted.
 
 
 def render(report: Report, *, root: PurePath | None = None, here: PurePath | None = None) -> str:
@@ -53,12 +52,12 @@ def render(report: Report, *, root: PurePath | None = None, here: PurePath | Non
 
 def _lines(report: Report, root: PurePath | None, here: PurePath | None) -> Iterator[str]:
     ids = [target.id for target in report.targets]
-    errors = by_text(
+    errors = group_by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
     )
     for shared in errors:
         first, *_ = shared.text.split("\n")
-        about = named(shared.targets, ids)
+        about = name_targets(shared.targets, ids)
         yield _line(report.subject, "error", f"{about}: {first}", "target")
     for group in groups(report.findings, ids):
         if group.first.waived is None:

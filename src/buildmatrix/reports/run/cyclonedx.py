@@ -1,10 +1,10 @@
 """The report as a CycloneDX 1.6 bill of materials (ECMA-424), in JSON.
 
-Each distribution is a component, named by its package URL. What buildmatrix says of it stands in
-properties: `buildmatrix:verdict` is the worst verdict, `buildmatrix:verdict:<backend>` that of one
-backend. Inside of it lie the vendors' libraries and device code that its bytes show, with what
-proves them, and what its own SBOMs name (PEP 770); what one of the two lacks is said. Known
-vulnerabilities point at the components that they affect.
+Each distribution is a component, named by its package URL. Its verdicts are properties:
+`buildmatrix:verdict` is the worst verdict, `buildmatrix:verdict:<backend>` that of one backend.
+Inside of it lie the vendors' libraries and device code that its bytes show, with what proves them,
+and what its own SBOMs name (PEP 770); what one of the two lacks is said. Known vulnerabilities
+point at the components that they affect.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _component(item: BillItem) -> Component:
         properties=_properties(properties),
         components=[
             *(_native(item.reference, part) for part in item.libraries),
-            *(_of_sbom(item.reference, part) for part in item.sbom),
+            *(_make_sbom_component(item.reference, part) for part in item.sbom),
         ],
     )
 
@@ -195,7 +195,7 @@ def _native(owner: str, part: NativeComponent) -> Component:
     )
 
 
-def _of_sbom(owner: str, part: SbomComponent) -> Component:
+def _make_sbom_component(owner: str, part: SbomComponent) -> Component:
     """A component that an SBOM of the distribution names (PEP 770)."""
     from cyclonedx.model.component import Component, ComponentType
 

@@ -1,4 +1,4 @@
-"""The reports that GitLab shows: code quality and dependency scanning."""
+"""The report for GitLab: code quality and dependency scanning."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import Finding, Severity
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.concise import file_and_line, path_from
-from buildmatrix.reports.run.groups import by_text
+from buildmatrix.reports.run.groups import group_by_text
 from buildmatrix.reports.run.model import Report, is_not_checked, is_undecided, unread
 
-# The report for GitLab's `artifacts:reports:codequality`, a part of Code Climate's format.
+# `artifacts:reports:codequality`, a part of Code Climate's format.
 #
 # https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format: a list of issues,
-# each with `description`, `check_name`, `fingerprint`, `severity` and `location`. A merge request
-# shows what is there and was not before, which fingerprints tell: they are those of the report, so
-# that a finding of several targets is one issue. Accepted findings are left out.
+# each with `description`, `check_name`, `fingerprint`, `severity` and `location`. Merge requests
+# show new issues, by fingerprint. These are the report's fingerprints, so a finding of several
+# targets is one issue. Accepted findings are omitted.
 
 
 _SEVERITIES: dict[Severity, str] = {"error": "critical", "warning": "minor", "note": "info"}
@@ -83,13 +83,13 @@ def _issue(check: str, text: str, identity: str, severity: str, place: Json) -> 
     }
 
 
-# Known vulnerabilities for GitLab's `artifacts:reports:dependency_scanning`.
+# `artifacts:reports:dependency_scanning`: known vulnerabilities.
 #
-# Version 15.2.1 of GitLab's schema of security reports (https://gitlab.com/gitlab-org/security-
-# products/security-report-schemas, read in GitLab's own copy, 2026-11-22). Findings without an
-# advisory are no vulnerabilities: GitLab shows them as code quality. Advisory services do not say
-# here how severe one is, so the severity is `Unknown`. What was not checked is a message of the
-# scan.
+# Version 15.2.1 of GitLab's schema of security reports
+# (https://gitlab.com/gitlab-org/security-products/security-report-schemas, read in GitLab's own
+# copy, 2026-11-22). Findings without an advisory are not vulnerabilities: GitLab shows them as code
+# quality. The advisory services give no severity here, so it is `Unknown`. Unchecked distributions
+# are messages of the scan.
 
 
 _VERSION = "15.2.1"
@@ -158,7 +158,7 @@ def _messages(report: Report) -> Iterator[str]:
     for target in report.targets:
         if target.error is not None:
             yield f"{target.id}: {target.error}"
-    unchecked = by_text(
+    unchecked = group_by_text(
         (item.target, item.message) for item in report.findings if is_not_checked(item)
     )
     for shared in unchecked:

@@ -11,20 +11,20 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports.diff.words import signed
+from buildmatrix.reports.diff.words import signed_size
 from buildmatrix.reports.run.model import Report
 
-# A fix in words: whether it was tried, and what it saves
+# Fixes in words
 
 
 def fix_text(fix: Fix, *, audited: bool) -> str:
-    """A fix with what is known of it: whether it was tried and works, and what it saves."""
+    """Return a fix in words, with the result of its trial and its savings."""
     trial = fix.tried
-    return advice(fix, audited=audited, saves=saved(trial) if trial and trial.works else "")
+    return advice(fix, audited=audited, saves=savings_text(trial) if trial and trial.works else "")
 
 
 def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
-    """The same without what it saves, which differs between targets."""
+    """Return a fix in words, without its savings, which differ between targets."""
     trial = fix.tried
     if trial is None:
         state = "fix (not tried)" if audited and fix.changes else "fix"
@@ -36,22 +36,22 @@ def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
     return "; ".join(part for part in (f"{state}: {fix.text}", saves, outcome) if part)
 
 
-def saved(trial: Trial) -> str:
+def savings_text(trial: Trial) -> str:
     """`saves 352.1 MB to download and 500.0 MB installed`."""
     if trial.saved_download <= 0 and trial.saved_installed <= 0:
-        less = signed(-trial.saved_download), signed(-trial.saved_installed)
+        less = signed_size(-trial.saved_download), signed_size(-trial.saved_installed)
         return f"it changes {less[0]} to download and {less[1]} installed"
     less = size(max(0, trial.saved_download)), size(max(0, trial.saved_installed))
     return f"it saves {less[0]} to download and {less[1]} installed"
 
 
-# Findings that are read as one: what has one cause and one cure, on one target or on several.
+# Groups of findings with one cause and one fix, on one target or several.
 #
-# One default torch brings fifteen foreign distributions to each of nine targets: that is one thing
-# to read, not 135. The table, Markdown and the report of a change all group by this.
+# One default torch brings fifteen foreign distributions to each of nine targets: one thing to read,
+# not 135. The table, Markdown and the report of a change group alike.
 #
-# Texts of several backends often differ in nothing but the backend's name. They are shown once,
-# with all the names; where more differs, each text is shown with its targets.
+# Texts of several backends that differ only in the backend's name are shown once, with all names;
+# other texts are shown with their targets.
 
 
 #: Stand for the name of a backend, and of a distribution, in a text.
@@ -83,7 +83,7 @@ class FindingGroup:
     #: In the order of the report.
     targets: tuple[str, ...]
     messages: tuple[SharedText, ...]
-    #: What the findings are about beside the first, the heaviest first.
+    #: Further subjects of the findings, the heaviest first.
     others: tuple[str, ...]
     bytes: int
 
@@ -95,7 +95,7 @@ class FindingGroup:
         `numbers`: the fixes that stand above, by their `cure_key`.
         """
         above = numbers or {}
-        return _by_text(
+        return _group_by_text(
             (
                 targets,
                 finding.backend,
@@ -157,25 +157,25 @@ def cure_text(findings: Sequence[Finding], *, audited: bool) -> str:
     first = findings[0]
     text = advice(first.fix, audited=audited) if first.fix is not None else ""
     backends = dict.fromkeys(finding.backend for finding in findings)
-    return _filled(_neutral(text, first.backend), backends)
+    return _fill(_neutral(text, first.backend), backends)
 
 
-def named(targets: Sequence[str], everything: Sequence[str]) -> str:
+def name_targets(targets: Sequence[str], everything: Sequence[str]) -> str:
     """Targets by their names; `all 9 targets` where they are many and all."""
     if len(targets) > _NAMED and set(everything) <= set(targets):
         return f"all {len(everything)} targets"
     return listing(targets, _LISTED)
 
 
-def enumerated(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *rest, last = names
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
-def by_text(texts: Iterable[tuple[str, str]]) -> tuple[SharedText, ...]:
+def group_by_text(texts: Iterable[tuple[str, str]]) -> tuple[SharedText, ...]:
     """Pairs of a target and a text; each text once, with all its targets."""
-    return _by_text(((target,), "", text) for target, text in texts)
+    return _group_by_text(((target,), "", text) for target, text in texts)
 
 
 def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
@@ -210,7 +210,7 @@ def verdicts(
     for (_, _, _, reason), alike in by_reason.items():
         backends = dict.fromkeys(verdict.backend for verdict in alike)
         places = dict.fromkeys(place for verdict in alike for place in where(verdict))
-        yield alike[0], SharedText(tuple(places), _filled(reason, backends))
+        yield alike[0], SharedText(tuple(places), _fill(reason, backends))
 
 
 # Causes
@@ -267,7 +267,7 @@ def _group(alike: tuple[Finding, ...], report_targets: Sequence[str]) -> Finding
         ordered,
         targets,
         tuple(
-            SharedText(tuple(names), _filled(text, backends), more)
+            SharedText(tuple(names), _fill(text, backends), more)
             for (text, more), (names, backends) in variants.items()
         ),
         tuple(others),
@@ -318,7 +318,7 @@ def _place(group: FindingGroup) -> tuple[bool, int, str]:
 # Texts of several backends
 
 
-def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedText, ...]:
+def _group_by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedText, ...]:
     """Targets, their backend and a text; texts that differ in the backend's name are one."""
     variants: dict[str, tuple[list[str], dict[str, None]]] = {}
     for targets, backend, text in texts:
@@ -326,7 +326,7 @@ def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedTex
         names.extend(targets)
         backends[backend] = None
     return tuple(
-        SharedText(tuple(names), _filled(text, backends))
+        SharedText(tuple(names), _fill(text, backends))
         for text, (names, backends) in variants.items()
     )
 
@@ -352,22 +352,22 @@ def _nameless(text: str, finding: Finding) -> str:
     return re.sub(rf"(?<![\w./-]){name}(?![\w-]|[./]\w)", _NAME, text) if name else text
 
 
-def _filled(text: str, backends: Mapping[str, None]) -> str:
+def _fill(text: str, backends: Mapping[str, None]) -> str:
     names = list(backends)
     tables = [f"[backend.{name}]" for name in names]
-    return text.replace(f"[backend.{_PLACE}]", enumerated(tables)).replace(
-        _PLACE, enumerated(names)
+    return text.replace(f"[backend.{_PLACE}]", join_names(tables)).replace(
+        _PLACE, join_names(names)
     )
 
 
-# Causes of most of a report: findings that one step fixes, and their bytes
+# Totals by cause: findings that one step fixes, and their bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Groups of findings with one cure."""
 
-    #: What brings it, as far as a chain says so: `torch 2.9.1 brings nvidia-cudnn-cu12 9.10 ...`.
+    #: Origin, if a chain has it: `torch 2.9.1 brings nvidia-cudnn-cu12 9.10 ...`.
     title: str
     #: The one that weighs most.
     first: FindingGroup
@@ -380,7 +380,7 @@ class Cause:
 
 
 def causes(report: Report, groups: Iterable[FindingGroup]) -> Sequence[Cause]:
-    """The causes of open errors and warnings, what wastes most first, then what says most."""
+    """Return the causes of open errors and warnings, by wasted bytes, then by findings."""
     alike: dict[frozenset[str], list[FindingGroup]] = {}
     for number, group in enumerate(groups):
         if group.first.waived is not None or group.first.severity == "note":
@@ -441,7 +441,7 @@ def _places(group: FindingGroup) -> Iterator[tuple[str, str]]:
         for target in (finding.target, *finding.also):
             for name in finding.distributions:
                 yield target, name
-            # What the image's environment says is about no bytes.
+            # Findings about the environment have no bytes.
             if not finding.distribution and any(item.size for item in finding.evidence):
                 yield target, ""
 

@@ -25,9 +25,9 @@ from buildmatrix.reports.run.charts import (
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     causes,
-    enumerated,
     groups,
-    named,
+    join_names,
+    name_targets,
     whereabouts,
 )
 from buildmatrix.reports.run.model import Report, Step, is_undecided, state_of, steps, targets_in
@@ -36,15 +36,18 @@ from buildmatrix.reports.run.revision import (
     COLUMNS,
     Alike,
     accepts,
-    alike,
     change_summary,
     gone,
+    group_alike,
     row,
 )
-from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled, without_device
-
-# Links and requirements between the distributions of a target
-
+from buildmatrix.reports.run.summary import (
+    cures,
+    headline,
+    ladders,
+    select_unaccepted,
+    without_device,
+)
 
 #: Sentences of one list.
 _MOST = 120
@@ -116,7 +119,7 @@ class _Outcome:
 
     state: GateState
     headline: str
-    #: What to do about it; empty where nothing is to be done, or it is unknown.
+    #: Remedy; empty if none is needed or known.
     advice: str
 
 
@@ -157,7 +160,7 @@ def render(report: Report) -> str:
         gone=groups(report.gone or (), [target.id for target in report.targets]),
         in_baseline=sum(map(is_from_baseline, report.findings)),
         causes=causes(report, finding_groups)[:_CAUSES],
-        open=len(unsettled(report)),
+        open=len(select_unaccepted(report)),
         is_long=len(report.findings) > _LONG,
         kinds=_KINDS,
         kind=_kind,
@@ -169,7 +172,7 @@ def render(report: Report) -> str:
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
         node_map=node_map(report.targets),
-        named=named,
+        named=name_targets,
         briefly=_briefly(report),
         whereabouts=whereabouts(report),
         patches=_patches,
@@ -189,11 +192,11 @@ def _briefly(report: Report) -> Callable[[Sequence[str]], str]:
 
     def text(targets: Sequence[str]) -> str:
         if len(targets) <= _NAMED:
-            return named(targets, list(backends)) or "this run"
+            return name_targets(targets, list(backends)) or "this run"
         about = dict.fromkeys(backends[id] for id in targets if id in backends)
         others = [id for id, backend in backends.items() if backend in about and id not in targets]
         number = count(len(targets), "target") if others else f"all {len(targets)} targets"
-        return f"{number} for {enumerated(list(about))}" if about else number
+        return f"{number} for {join_names(list(about))}" if about else number
 
     return text
 
@@ -214,7 +217,7 @@ def _count_without_smoke(targets: Iterable[TargetResult]) -> int:
 
 
 def _outcome(report: Report) -> _Outcome:
-    left = unsettled(report)
+    left = select_unaccepted(report)
     errors = sum(map(fails, left))
     bad = targets_in(report.targets, "failed")
     unknown = targets_in(report.targets, "undecided")
@@ -305,7 +308,7 @@ def _revision(report: Report) -> _Revision | None:
         change_summary(report.diff),
         COLUMNS,
         [(target.id, row(target)) for target in report.diff.targets],
-        alike(report.diff),
+        group_alike(report.diff),
         gone(report.diff),
     )
 
@@ -325,7 +328,7 @@ def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_T
 
     return [
         _TargetsSection(
-            named(targets, ids) or "this run", targets, errors.get(targets), about[targets]
+            name_targets(targets, ids) or "this run", targets, errors.get(targets), about[targets]
         )
         for targets in sorted(about, key=place)
     ]

@@ -1,10 +1,10 @@
 """The report as JUnit XML.
 
-Each target is a test suite. Its test cases are its gates, its distributions, and
-its findings. An open error is a failure; what is not known is an error; what is waived and what did
-not run is skipped. Warnings and notes are passed test cases that the output of the suite says
-something of, as JUnit knows nothing between passed and failed. Where a requirement line brought a
-finding, that begins its message, as compilers write it.
+Each target is a test suite. Its test cases are its gates, its distributions, and its findings. An
+open error is a failure; undecided results are errors; waived findings and gates that did not run
+are skipped. Warnings and notes are passed test cases, mentioned in the output of the suite, as
+JUnit has no state between passed and failed. A finding from a requirement line begins its message
+with that line, as compilers do.
 """
 
 from __future__ import annotations

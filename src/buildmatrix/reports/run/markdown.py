@@ -10,28 +10,35 @@ from buildmatrix.reports.markdown import chain, end, fold, plain, rich
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
-    by_text,
     cure_key,
-    enumerated,
+    group_by_text,
     groups,
-    named,
-    saved,
+    join_names,
+    name_targets,
+    savings_text,
 )
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
-from buildmatrix.reports.run.revision import COLUMNS, accepts, alike, change_summary, gone, row
+from buildmatrix.reports.run.revision import (
+    COLUMNS,
+    accepts,
+    change_summary,
+    gone,
+    group_alike,
+    row,
+)
 from buildmatrix.reports.run.summary import (
     Cure,
     cures,
     headline,
     ladders,
+    select_unaccepted,
     summary,
     uncertain_words,
-    unsettled,
     wasted_texts,
     without_device,
 )
 
-# Findings with one cause, as an item of a list in Markdown
+# Groups of findings
 
 
 def group_lines(
@@ -47,7 +54,7 @@ def group_lines(
     """
     item = group.first
     word = "waived" if item.waived is not None else item.severity
-    where = f" in {plain(named(group.targets, targets))}"
+    where = f" in {plain(name_targets(group.targets, targets))}"
     is_redundant = not any(group.targets) or (
         len(targets) == 1 and set(targets) == set(group.targets)
     )
@@ -69,7 +76,7 @@ def group_lines(
         return
     above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
     if all(above):
-        yield f"  <br>fix: {enumerated([*map(str, above)])} above"
+        yield f"  <br>fix: {join_names([*map(str, above)])} above"
         return
     texts = group.cures(audited=audited, numbers=number)
     for shared in texts:
@@ -77,10 +84,10 @@ def group_lines(
 
 
 def _of(shared: SharedText, targets: Sequence[str]) -> str:
-    return f"{plain(named(shared.targets, targets))}: "
+    return f"{plain(name_targets(shared.targets, targets))}: "
 
 
-# Effect of a change (`audit --diff`), as a comment on a pull request; details are folded
+# Effect of a change (`audit --diff`)
 
 
 #: Findings that are shown before the fold.
@@ -122,7 +129,7 @@ def body(report: Report) -> Iterator[str]:
         for group in rest:
             yield from group_lines(group, ids, audited=True)
         yield from end()
-    for changes in alike(difference):
+    for changes in group_alike(difference):
         block = changes.block
         yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
         yield "| | | | |"
@@ -149,9 +156,7 @@ def body(report: Report) -> Iterator[str]:
         yield f"- {plain(note)}"
 
 
-# The report as Markdown, for the summary of a CI job or a comment on a pull request.
-#
-# It starts with what to do. What does not fit into the first 60 lines is folded.
+# The report. The first 60 lines say what to do; the rest is folded.
 
 
 _STATES: dict[GateState, str] = {
@@ -223,10 +228,10 @@ def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
     untried = any(not cure.works for cure in offered) and report.fixes is None
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and report.is_audit else ""
     ids = [target.id for target in report.targets]
-    yield f"**{headline(offered, len(unsettled(report)))}**{hint}"
+    yield f"**{headline(offered, len(select_unaccepted(report)))}**{hint}"
     yield ""
     for place, cure in enumerate(offered[:_CURES], 1):
-        where = f": {plain(named(cure.targets, ids))}" if len(ids) > 1 else ""
+        where = f": {plain(name_targets(cure.targets, ids))}" if len(ids) > 1 else ""
         yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}{where})"
     yield ""
     if len(offered) > _CURES:
@@ -248,7 +253,7 @@ def _targets(report: Report) -> Iterator[str]:
 
 
 def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
-    """In their order, unless some do not fit into the open part: then what failed comes first."""
+    """Return the targets in order; if they do not fit into the open part, failed ones first."""
     if len(targets) + 2 <= _ROWS:
         return list(targets)
     return sorted(
@@ -262,7 +267,7 @@ def _items(
 ) -> Iterator[Iterable[str]]:
     """Everything below the table, one item of the list at a time, the worst first."""
     ids = [target.id for target in report.targets]
-    errors = by_text(
+    errors = group_by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
     )
     for shared in errors:
@@ -270,16 +275,16 @@ def _items(
     for group in finding_groups:
         yield group_lines(group, ids, audited=report.is_audit, number=number)
     for shared in wasted_texts(report) if report.is_audit else ():
-        yield (f"- {plain(named(shared.targets, ids))}: {plain(shared.text)}",)
+        yield (f"- {plain(name_targets(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
     for text in left_out(report):
         yield (f"- {plain(text)}",)
     for said in without_device(report):
-        where = plain(named(said.targets, ids))
+        where = plain(name_targets(said.targets, ids))
         yield (f"- not run for lack of a device: {plain(said.text)} of {where}",)
     for said in ladders(report):
-        yield (f"- preflight of {plain(named(said.targets, ids))}: {rich(said.text)}",)
+        yield (f"- preflight of {plain(name_targets(said.targets, ids))}: {rich(said.text)}",)
     for text in uncertain_words(report, plain):
         yield (f"- {text}",)
     for shared in errors:
@@ -288,13 +293,13 @@ def _items(
 
 
 def _error(shared: SharedText, targets: Sequence[str], most: int | None) -> list[str]:
-    """Why targets failed, with the last lines of what a command printed."""
+    """Yield the errors of targets, with the last lines of a command's output."""
     first, *rest = (line.strip() for line in shared.text.split("\n"))
     rest = [line for line in rest if line]
     left_over = len(rest) - most if most is not None and len(rest) > most else 0
     note = f" (the last {most} of {len(rest)} lines; all of them stand below)" if left_over else ""
     return [
-        f"- {plain(named(shared.targets, targets))}: {plain(first)}{note}",
+        f"- {plain(name_targets(shared.targets, targets))}: {plain(first)}{note}",
         *(f"  <br>{plain(line)}" for line in rest[left_over:]),
     ]
 
@@ -326,7 +331,7 @@ def _fixes(fixes: FixesTried) -> Iterator[str]:
         yield f"**{verb} {plain(', '.join(fixes.files))}**"
         for item in fixes.saved:
             trial = Trial(True, "", item.download, item.installed)
-            yield f"- {plain(item.target)}: {plain(saved(trial))}"
+            yield f"- {plain(item.target)}: {plain(savings_text(trial))}"
         # Longer than any fence within it.
         fence = "`" * (3 + fixes.patch.count("`"))
         yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")

@@ -1,4 +1,4 @@
-"""A report: everything that a run found, as data. Formats are pure functions of it."""
+"""Data of a run's report. Formats are pure functions of it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from buildmatrix.judge.model import (
     Spared,
     TargetResult,
     Verdict,
-    in_order,
     keep_worst,
+    sort_findings,
 )
 from buildmatrix.judge.registry import drop_repeats, rule_of
 from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
 from buildmatrix.reports.json_form import Tool
 
-# A report: everything that a run says, as data. Formats are pure functions of it
+# Data
 
 
 #: Part of at most so many.
 ShardNumber = Annotated[int, Meta(ge=1, le=999_999)]
-#: What a target goes through: the gates, then publishing.
+#: Steps of a target: the gates, then publishing.
 Step = Gate | Literal["push"]
 
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d{0,8})")
@@ -61,7 +61,7 @@ class FixesTried:
     files: tuple[str, ...] = ()
     written: bool = False
     saved: tuple[Saved, ...] = ()
-    #: What was not tried, and what works and has to be written by hand; one sentence each.
+    #: Untried fixes, and working ones to write by hand; one sentence each.
     notes: tuple[str, ...] = ()
 
 
@@ -71,10 +71,10 @@ class TargetDifference:
 
     id: str
     backend: str
-    #: What it downloads and installs, before and after; None where that is not known.
+    #: Downloaded and installed bytes, before and after; None if unknown.
     before: AuditTotals | None
     after: AuditTotals | None
-    #: What differs between the two audits; None where that was not compared.
+    #: Differences between the two audits; None if not compared.
     findings: FindingChanges | None
     distributions: DistributionChanges
     verdicts: tuple[VerdictChange, ...] | None
@@ -84,11 +84,11 @@ class TargetDifference:
 class Difference:
     """A report of what a change brings: its findings are the new ones."""
 
-    #: As the user calls the revision, and the full name of its commit.
+    #: Revision as given by the user, and its full commit hash.
     ref: str
     commit: str
     targets: tuple[TargetDifference, ...] = ()
-    #: What could not be compared, and why; one sentence each.
+    #: Parts that could not be compared, with reasons; one sentence each.
     notes: tuple[str, ...] = ()
     #: Findings of now, as the policy and the waivers of then count them, that those of now accept,
     #: count less or do not see.
@@ -119,7 +119,7 @@ class Report:
 
     schema: Literal["buildmatrix/report/1"] = field(default="buildmatrix/report/1", kw_only=True)
     tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""), kw_only=True)
-    #: What was looked at: a specification, or a SOURCE such as `wheel:xgboost-3.4.1-....whl`.
+    #: Subject: a specification, or a SOURCE such as `wheel:xgboost-3.4.1-....whl`.
     subject: str
     targets: tuple[TargetResult, ...] = ()
     distributions: tuple[Verdict, ...] = ()
@@ -284,12 +284,12 @@ def _rows(verdicts: Iterable[Verdict], targets: Sequence[str]) -> tuple[Verdict,
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     kept: dict[tuple[str, str], Finding] = {}
-    for finding in in_order(findings):
+    for finding in sort_findings(findings):
         key = (finding.target, finding.fingerprint)
         present = kept.get(key)
         if present is None or len(finding.evidence) > len(present.evidence):
             kept[key] = finding
-    return in_order(kept.values())
+    return sort_findings(kept.values())
 
 
 def _sum(stats: Iterable[Stats]) -> Stats:
@@ -299,7 +299,7 @@ def _sum(stats: Iterable[Stats]) -> Stats:
     return Stats(*(sum((getattr(s, name) for s in every), getattr(zero, name)) for name in names))
 
 
-# A report as it may be shown: without secrets, and without what would break a line
+# Preparation of texts: without secrets and line breaks
 
 
 #: Fields of a report whose texts have lines of their own.
@@ -315,7 +315,7 @@ def whole(report: Report) -> Report:
     return each_text(report, shown)
 
 
-def once(report: Report) -> Report:
+def drop_duplicates(report: Report) -> Report:
     """The report for programs that count problems: each once, texts with their line breaks.
 
     A patch that would write a secret is left out: without it, it writes something else.
@@ -334,7 +334,7 @@ def _with_whole_patch(finding: Finding) -> Finding:
     return replace(finding, fix=replace(fix, patch=None))
 
 
-def by_line(report: Report) -> Report:
+def flatten_texts(report: Report) -> Report:
     """The report for people: each text on a line of its own, each problem once."""
     single = replace(report, findings=drop_repeats(report.findings))
     return each_text(single, lambda text: printable(shown(text)), lines=_LINES)

@@ -11,10 +11,10 @@ from buildmatrix.catalogue.architectures import Support
 from buildmatrix.judge.model import DeviceFit, NodeFit, NodeState, TargetResult, Verdict
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 
-# The grid of targets and node classes, as reports write it
+# The grid of targets and node classes
 
 
-#: What a state is like; also a class of the page.
+#: Mood of a state; also a class of the page.
 STYLES: Mapping[NodeState, str] = {
     "ok": "good",
     "minor-version": "fair",
@@ -53,7 +53,7 @@ def notes(targets: Iterable[TargetResult]) -> Sequence[str]:
     return tuple(dict.fromkeys(sentences))
 
 
-# Which GPU architectures distributions hold code for: a grid for each backend
+# Architectures with code, by distribution: a grid for each backend
 
 
 #: More architectures than anybody reads: none of real distributions comes near.
@@ -74,7 +74,7 @@ class ArchitectureGrid:
 
 
 def architecture_grids(verdicts: Iterable[Verdict]) -> Sequence[ArchitectureGrid]:
-    """A grid for each vendor whose device code is there."""
+    """Return a grid for each vendor with device code."""
     held: dict[str, dict[tuple[str, frozenset[str]], dict[str, None]]] = {}
     for verdict in verdicts:
         for vendor, architectures in verdict.architectures.items():
@@ -86,7 +86,7 @@ def architecture_grids(verdicts: Iterable[Verdict]) -> Sequence[ArchitectureGrid
 
 
 def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) -> ArchitectureGrid:
-    every = in_order({name for _, names in held for name in names})
+    every = sort_architectures({name for _, names in held for name in names})
     columns = every[:_MOST]
     return ArchitectureGrid(
         vendor_name(vendor),
@@ -100,7 +100,7 @@ def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) 
     )
 
 
-def in_order(architectures: Iterable[str]) -> Sequence[str]:
+def sort_architectures(architectures: Iterable[str]) -> Sequence[str]:
     """Binary code before portable code, each by its numbers."""
     return sorted(architectures, key=_natural)
 
@@ -112,11 +112,11 @@ def _natural(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:
     )
 
 
-# Architectures against node classes: one heat map of what images do on machines, and why.
+# Architectures by node class: a heat map.
 #
-# Columns are node classes, each with its GPUs. A group of rows is what several targets have in
-# common: how they run there, what all of their device code is worth there, and what each
-# architecture that they have code for is.
+# Columns are node classes, each with its GPUs. A group of rows has what several targets share:
+# their state there, the grade of all their device code, and the grade of each architecture that
+# they have code for.
 
 
 #: What code is worth on a GPU -> class of the page, and how it is said.
@@ -228,7 +228,7 @@ def _rows(fits: Mapping[str, NodeFit], every: Iterable[Column]) -> Iterator[MapR
     """All device code together, then by what each architecture of it serves."""
     places = [(fits.get(column.node), arch) for column in every for arch in column.devices]
     devices = [device for fit, arch in places if (device := _device(fit, arch)) is not None]
-    codes = in_order({code for device in devices for code in device.code})
+    codes = sort_architectures({code for device in devices for code in device.code})
     if not codes:
         return
     yield MapRow((), tuple(_cell(fit, arch, _of_all) for fit, arch in places))

@@ -1,4 +1,4 @@
-"""A fix that was tried, as replacements of parts of files at their places in SARIF."""
+"""Tried fixes as replacements of parts of files, at SARIF positions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
-# Positions of requirements in a file: lines and columns, as SARIF 2.1.0 counts them (3.30).
+# Positions as in SARIF 2.1.0 (3.30).
 #
-# Columns count UTF-16 code units from 1, as editors and code hosts do; an end column is the one
-# behind the last character.
+# Columns count UTF-16 code units from 1, as editors and code hosts do; an end column is one past
+# the last character.
 
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -73,10 +73,10 @@ def _is_name(text: str, name: str) -> bool:
     return canonicalize_name(text) == canonicalize_name(name)
 
 
-# A fix that was tried, as replacements of parts of files: what editors and code hosts apply.
+# Replacements of parts of files, as applied by editors and code hosts.
 #
-# The fix holds a difference as `git apply` takes it (`locks.edits.unified`). What `audit --fix`
-# writes, and what these replacements make of the same file, are the same bytes.
+# A fix contains a difference in the format of `git apply` (`locks.edits.unified`). `audit --fix`
+# and these replacements result in the same bytes.
 
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})? @@", re.ASCII)

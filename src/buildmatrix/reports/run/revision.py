@@ -1,4 +1,4 @@
-"""Effect of a change (`audit --diff`), in words and as parts of the table."""
+"""Effect of a change (`audit --diff`): words, and parts of the table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.table import SIGN_STYLES
-from buildmatrix.reports.diff.words import Block, blocks, signed
+from buildmatrix.reports.diff.words import Block, blocks, signed_size
 from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
 
-# Effect of a change (`audit --diff`), in words for a terminal and for Markdown
+# In words, for a terminal and for Markdown
 
 
 #: A side of which nothing is shown.
@@ -30,7 +30,7 @@ class Alike:
     block: Block
 
 
-def alike(difference: Difference) -> tuple[Alike, ...]:
+def group_alike(difference: Difference) -> tuple[Alike, ...]:
     """Return the additions, removals and changes; targets with the same ones together."""
     groups: dict[Block, list[str]] = {}
     for target in difference.targets:
@@ -57,7 +57,7 @@ def row(target: TargetDifference) -> tuple[str, ...]:
     )
 
 
-#: What `row` gives.
+#: Columns of `row`.
 COLUMNS = ("new", "gone", "distributions", "download", "installed")
 
 
@@ -66,7 +66,7 @@ def _bytes(target: TargetDifference, total: str) -> str:
         return ""
     before: int = getattr(target.before or AuditTotals(), total)
     after: int = getattr(target.after, total)
-    return signed(after - before) if after != before else "the same"
+    return signed_size(after - before) if after != before else "the same"
 
 
 def change_summary(difference: Difference) -> str:
@@ -140,7 +140,7 @@ def _largest(targets: Sequence[TargetDifference]) -> str:
     return f"{size(abs(most))} {word} to download{where}"
 
 
-# The parts of the table that `audit --diff` has: what a change brings, and what it takes away
+# Parts of the table
 
 
 def accepted(difference: Difference, width: int, paint: Painter) -> list[str]:
@@ -171,7 +171,7 @@ def targets(difference: Difference, results: Sequence[TargetResult], paint: Pain
 
 def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list[str]]:
     """Distributions and verdicts that differ, then findings that are gone, then notes."""
-    for group in alike(difference):
+    for group in group_alike(difference):
         names = listing(group.targets, 8)
         lines = [paint(printable(f"{group.block.title}: {names}"), "bold")]
         for item in group.block.rows:

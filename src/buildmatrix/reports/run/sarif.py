@@ -1,12 +1,12 @@
 """The report as SARIF 2.1.0 (OASIS), which code hosts and editors show beside the lines of a file.
 
 A finding is placed at its requirement line where the chain has one, else at the specification.
-What lies in an image or in a wheel is no file of the repository: it is a logical location. Files of
-the repository are named as seen from its root, which code hosts ask for (`%SRCROOT%`).
+Files in an image or a wheel are logical locations, as they are not in the repository. Files of
+the repository are relative to its root (`%SRCROOT%`), as code hosts require.
 
-Limits are those of GitHub's code scanning
-(https://docs.github.com/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning,
-read 2026-11-22): it refuses a run of more than 25,000 results, and shows the 5,000 most severe.
+Limits are those of GitHub's code scanning (https://docs.github.com/code-security/code-scanning/inte
+grating-with-code-scanning/sarif-support-for-code-scanning, read 2026-11-22): it refuses a run of
+more than 25,000 results, and shows the 5,000 most severe.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from buildmatrix.reports.run.replacements import (
     requirement_region,
 )
 
-#: What reads a file of the repository, by its name in the report; None where it has no text.
+#: Reader of a file of the repository, by its name in the report; None without text.
 TextOf = Callable[[str], str | None]
 
 _PAGES = "https://github.com/buildmatrix/buildmatrix/blob/main/docs/rules"
@@ -38,7 +38,7 @@ MOST_RESULTS, SHOWN_RESULTS = 25_000, 5_000
 _PLACEHOLDER = re.compile(r"\{(\d+)\}", re.ASCII)
 #: Locations of one result that GitHub keeps.
 _MOST_RELATED = 100
-#: What a rule looks at, by the range of its code (docs/contract.md).
+#: Subjects of rules, by the range of codes (docs/contract.md).
 _TAGS = {
     "1": "declared",
     "2": "files",
@@ -59,7 +59,7 @@ _PROBLEM: dict[Severity, str] = {
     "note": "recommendation",
 }
 _EXITS = {
-    0: "every gate that was asked for ran and held",
+    0: "every requested gate ran and passed",
     1: "there are findings that fail the run",
     2: "the usage or the specification is wrong",
     3: "undecided: something could not be read, reached, resolved or installed",

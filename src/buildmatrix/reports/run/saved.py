@@ -1,4 +1,4 @@
-"""A saved report, read back to render it again, judge it by other waivers, or merge shards."""
+"""Read saved reports: render them again, apply other waivers, or merge shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buildmatrix.judge.acceptance import (
     check_expired_or_unused_waiver,
     fails,
 )
-from buildmatrix.judge.model import Finding, Gate, GateState, TargetResult, in_order
+from buildmatrix.judge.model import Finding, Gate, GateState, TargetResult, sort_findings
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports import json_form
@@ -33,10 +33,10 @@ from buildmatrix.reports.run.model import (
     is_undecided,
 )
 
-# Which shards of a matrix a report is made of, and which are missing
+# Missing shards
 
 
-def missing(shards: Collection[ReportShard]) -> tuple[Unread, ...]:
+def find_missing(shards: Collection[ReportShard]) -> tuple[Unread, ...]:
     """The shards whose reports are not there, for each matrix that was divided."""
     divisions: dict[tuple[str, int], set[int]] = {}
     for shard in shards:
@@ -71,7 +71,7 @@ def check_once(shards: Collection[ReportShard]) -> None:
             )
 
 
-# A saved report with other waivers and another baseline than the run had
+# Acceptance: other waivers and another baseline than the run had
 
 
 def accept(
@@ -94,21 +94,21 @@ def accept(
         finding if finding.waived is not None else next(settled) for finding in report.findings
     )
     stale = check_expired_or_unused_waiver(findings, accepted, today, judged=())
-    changed = replace(report, findings=in_order((*findings, *stale)))
+    changed = replace(report, findings=sort_findings((*findings, *stale)))
     return replace(
         changed,
-        targets=tuple(_regated(target, report, changed, fail_on) for target in report.targets),
+        targets=tuple(_update_gates(target, report, changed, fail_on) for target in report.targets),
     )
 
 
-def compared(report: Report, before: Report) -> Report:
-    """The report with those findings of a baseline that are there no more.
+def list_gone(report: Report, before: Report) -> Report:
+    """Return the report with the baseline's findings that are gone.
 
     Only of backends of which this run judged all that the baseline did, at the same gates: what a
     run did not get to is not gone.
     """
     present = {finding.fingerprint for finding in report.findings}
-    now, then = judged(report), judged(before)
+    now, then = find_judged_gates(report), find_judged_gates(before)
     gone = {
         finding.fingerprint: finding
         for finding in before.findings
@@ -116,10 +116,10 @@ def compared(report: Report, before: Report) -> Report:
         and None not in now.get(finding.backend, {None})
         and now[finding.backend] >= then.get(finding.backend, set()) - {None}
     }
-    return replace(report, gone=in_order(gone.values()))
+    return replace(report, gone=sort_findings(gone.values()))
 
 
-def judged(report: Report) -> dict[str, set[Gate | None]]:
+def find_judged_gates(report: Report) -> dict[str, set[Gate | None]]:
     """Backend -> the gates that judged all of its targets; None for what is not known."""
     gates_of: dict[str, set[Gate | None]] = {}
     for target in report.targets:
@@ -133,7 +133,9 @@ def judged(report: Report) -> dict[str, set[Gate | None]]:
     return gates_of
 
 
-def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:
+def _update_gates(
+    target: TargetResult, before: Report, after: Report, fail_on: FailOn
+) -> TargetResult:
     was = [finding for finding in before.findings if finding.is_about(target.id)]
     now = [finding for finding in after.findings if finding.is_about(target.id)]
     if target.error is not None or not any(fails(finding, fail_on) for finding in was):
@@ -148,7 +150,7 @@ def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailO
     return replace(target, gates=gates)
 
 
-# A saved report, read back: to render it again, or to merge the shards of a CI matrix
+# Reading and merging
 
 
 _CODE = re.compile(r"BM\d{3}", re.ASCII)
@@ -169,11 +171,11 @@ def parse(data: bytes, name: str) -> Report:
         difference = report.diff and replace(
             report.diff,
             targets=tuple(map(_named_target, report.diff.targets)),
-            accepts=tuple(map(_named, report.diff.accepts)),
+            accepts=tuple(map(_name_by_rule, report.diff.accepts)),
         )
-        gone = None if report.gone is None else tuple(map(_named, report.gone))
+        gone = None if report.gone is None else tuple(map(_name_by_rule, report.gone))
         return replace(
-            report, findings=tuple(map(_named, report.findings)), diff=difference, gone=gone
+            report, findings=tuple(map(_name_by_rule, report.findings)), diff=difference, gone=gone
         )
     except ValueError as error:
         raise UsageError(
@@ -184,10 +186,10 @@ def parse(data: bytes, name: str) -> Report:
 
 def _named_target(target: TargetDifference) -> TargetDifference:
     changes = target.findings
-    return replace(target, findings=changes.each(_named) if changes is not None else None)
+    return replace(target, findings=changes.each(_name_by_rule) if changes is not None else None)
 
 
-def _named(finding: Finding) -> Finding:
+def _name_by_rule(finding: Finding) -> Finding:
     """The finding with the name that its rule has: what a file says may be anything.
 
     Raises `ValueError` for what is not a rule code.
@@ -207,18 +209,20 @@ def merge(reports: Sequence[Report]) -> Report:
     """
     shards = tuple(shard for report in reports for shard in report.shards or ())
     check_once(shards)
-    merged = reports[0] if len(reports) == 1 else _merged_reports(reports)
+    merged = reports[0] if len(reports) == 1 else _merge_reports(reports)
     # What was missing in a report that was merged before may be here now.
-    before = {item for report in reports for item in missing(report.shards or ())}
+    before = {item for report in reports for item in find_missing(report.shards or ())}
     unread = [item for item in merged.unread if item not in before]
     return replace(
         merged,
-        unread=tuple(sorted({*unread, *missing(shards)}, key=lambda item: (item.path, item.why))),
+        unread=tuple(
+            sorted({*unread, *find_missing(shards)}, key=lambda item: (item.path, item.why))
+        ),
         shards=tuple(sorted(shards, key=lambda shard: (shard.plan, shard.number))) or None,
     )
 
 
-def _merged_reports(reports: Sequence[Report]) -> Report:
+def _merge_reports(reports: Sequence[Report]) -> Report:
     seen = Counter((target.id, target.backend) for report in reports for target in report.targets)
     for (id, backend), count in seen.items():
         if count > 1:
@@ -229,15 +233,17 @@ def _merged_reports(reports: Sequence[Report]) -> Report:
         for report in reports
     ]
     merged = assemble(
-        _joined(report.subject for report in reports),
-        _joined(report.tool.catalogue for report in reports),
+        _join(report.subject for report in reports),
+        _join(report.tool.catalogue for report in reports),
         targets=[target for report in reports for target in report.targets],
         findings=[finding for report in reports for finding in report.findings],
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
-    tool = replace(merged.tool, version=_joined(report.tool.version for report in reports))
-    return replace(merged, tool=tool, diff=_merged(reports), gone=_gone(reports, merged))
+    tool = replace(merged.tool, version=_join(report.tool.version for report in reports))
+    return replace(
+        merged, tool=tool, diff=_merge_differences(reports), gone=_merge_gone(reports, merged)
+    )
 
 
 def _has(report: Report, id: str, backend: str) -> bool:
@@ -264,7 +270,7 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
         if target.id in ids
     }
 
-    def named(finding: Finding) -> Finding:
+    def rename(finding: Finding) -> Finding:
         return replace(finding, target=names.get(finding.target, finding.target))
 
     return replace(
@@ -272,8 +278,8 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
         targets=tuple(
             replace(result, id=names.get(result.id, result.id)) for result in report.targets
         ),
-        findings=tuple(map(named, report.findings)),
-        gone=None if report.gone is None else tuple(map(named, report.gone)),
+        findings=tuple(map(rename, report.findings)),
+        gone=None if report.gone is None else tuple(map(rename, report.gone)),
         distributions=tuple(
             replace(verdict, targets=tuple(names.get(id, id) for id in verdict.targets))
             for verdict in report.distributions
@@ -281,11 +287,11 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
     )
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def _gone(reports: Sequence[Report], merged: Report) -> tuple[Finding, ...] | None:
+def _merge_gone(reports: Sequence[Report], merged: Report) -> tuple[Finding, ...] | None:
     """Return the findings that one report calls gone and none has; None if none was compared.
 
     Where another report did not get as far with that backend, it may still be there.
@@ -293,19 +299,19 @@ def _gone(reports: Sequence[Report], merged: Report) -> tuple[Finding, ...] | No
     if all(report.gone is None for report in reports):
         return None
     present = {finding.fingerprint for finding in merged.findings}
-    now = judged(merged)
+    now = find_judged_gates(merged)
     gone: dict[str, Finding] = {}
     for report in reports:
-        then = judged(report)
+        then = find_judged_gates(report)
         for finding in report.gone or ():
             gates = now.get(finding.backend, {None})
             is_judged = None not in gates and gates >= then.get(finding.backend, set())
             if is_judged and finding.fingerprint not in present:
                 gone.setdefault(finding.fingerprint, finding)
-    return in_order(gone.values())
+    return sort_findings(gone.values())
 
 
-def _merged(reports: Sequence[Report]) -> Difference | None:
+def _merge_differences(reports: Sequence[Report]) -> Difference | None:
     """The difference of several reports; None where none of them has one.
 
     Raises `UsageError` when they were not compared with the same commit.

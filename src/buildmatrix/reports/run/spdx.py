@@ -1,7 +1,7 @@
 """The report as an SPDX 3.0.1 document, in JSON-LD (https://spdx.github.io/spdx-spec/v3.0.1).
 
 Packages are the subject, its distributions, and what SBOMs of distributions name; files are native
-components. Who requires what, what lies in what, and what known vulnerabilities affect are
+components. Requirements, containment and the targets of known vulnerabilities are
 relationships. SPDX asks for the time of creation.
 """
 

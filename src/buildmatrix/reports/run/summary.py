@@ -1,4 +1,4 @@
-"""Totals of a run: what it counts, what is wasted, and which fixes come first."""
+"""Totals of a run: counts, waste, and the first fixes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.acceptance import is_from_baseline
 from buildmatrix.judge.model import ClimbedRung, Finding, Severity, Verdict
 from buildmatrix.judge.rungs import RUNGS
-from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, cure_key, cure_text
+from buildmatrix.reports.run.groups import (
+    FindingGroup,
+    SharedText,
+    cure_key,
+    cure_text,
+    group_by_text,
+)
 from buildmatrix.reports.run.model import Report, targets_in
 
-# Wasted bytes of an audit: those nothing on the backend can use, and the lines that bring them
+# Wasted bytes of an audit, and the lines that bring them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +32,11 @@ class Brought:
     distributions: int
     download: int
     installed: int
-    #: Whether the bytes are a lower bound: not all of those distributions was read.
+    #: True if the bytes are a lower bound: not all of those distributions was read.
     at_least: bool = False
 
 
-def brought(report: Report, target: str) -> tuple[Brought, ...]:
+def list_waste(report: Report, target: str) -> tuple[Brought, ...]:
     """Return the waste of each requirement line, the most first.
 
     A distribution that several lines ask for counts where its chain begins, so the sums add up.
@@ -66,8 +72,8 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
 
 
 def wasted_texts(report: Report) -> tuple[SharedText, ...]:
-    """Which requirement line wastes what, for which targets."""
-    return by_text(
+    """Return sentences about the waste of each requirement line, with their targets."""
+    return group_by_text(
         (
             target.id,
             f"{item.line}{f' {item.asker}' if item.asker != item.line else ''}: "
@@ -76,7 +82,7 @@ def wasted_texts(report: Report) -> tuple[SharedText, ...]:
             f"{count(item.distributions, 'distribution')}",
         )
         for target in report.targets
-        for item in brought(report, target.id)
+        for item in list_waste(report, target.id)
     )
 
 
@@ -91,14 +97,14 @@ def uncertain(report: Report) -> tuple[Verdict, ...]:
 
 
 def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str]:
-    """Which verdicts are open, one sentence per remedy; `shown` escapes a name.
+    """Yield a sentence per remedy about the open verdicts; `shown` escapes a name.
 
-    A scan, and an audit with `--deep`, have read all bytes: what is left there is Python that
-    cannot be parsed.
+    Scans, and audits with `--deep`, have read all bytes: verdicts that they leave open depend on
+    Python that cannot be parsed.
     """
     is_scan = bool(report.targets) and all(target.audit is None for target in report.targets)
     left: dict[bool, list[str]] = {False: [], True: []}
-    # What is judged by its source is a finding of its own (BM107).
+    # Distributions judged by their source have a finding of their own (BM107).
     for verdict in (item for item in uncertain(report) if is_scan or item.depth is not None):
         left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
     for is_read, basis, remedy in (
@@ -123,7 +129,7 @@ class Cure:
     targets: tuple[str, ...]
     #: Lines of a specification to write: one under each backend; 0 where it is no such line.
     lines: int
-    #: Whether it was tried and works.
+    #: True if it was tried and works.
     works: bool
 
 
@@ -178,21 +184,21 @@ def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
     )
 
 
-# Rungs of images that ran where they were built, and those that did not
+# Rungs that ran where images were built, and those that did not
 
 
 def ladders(report: Report) -> tuple[SharedText, ...]:
     """Return the rungs that ran, those that did not, and who has to run them; alike targets
     together.
     """
-    return by_text(
+    return group_by_text(
         (target.id, "; ".join(_parts(target.rungs))) for target in report.targets if target.rungs
     )
 
 
 def without_device(report: Report) -> tuple[SharedText, ...]:
     """Smoke commands that were left to machines with the device; alike targets together."""
-    return by_text(
+    return group_by_text(
         (target.id, f"smoke {', '.join(target.smoke_not_run)}")
         for target in report.targets
         if target.smoke_not_run
@@ -224,20 +230,20 @@ def _span(rungs: Sequence[ClimbedRung]) -> str:
     return ", ".join(names)
 
 
-# The last line of a table and the first one of Markdown: what a report counts
+# Counts: the last line of a table, the first of Markdown
 
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
-def unsettled(report: Report) -> tuple[Finding, ...]:
+def select_unaccepted(report: Report) -> tuple[Finding, ...]:
     """The findings that are not accepted."""
     return tuple(finding for finding in report.findings if finding.waived is None)
 
 
 def summary(report: Report, groups: Sequence[FindingGroup]) -> str:
     """Targets and findings by number; `groups` are those that the format shows."""
-    left = unsettled(report)
+    left = select_unaccepted(report)
     parts = [
         count(sum(finding.severity == severity for finding in left), severity)
         for severity in _SEVERITIES

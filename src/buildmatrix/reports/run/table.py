@@ -12,8 +12,8 @@ from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
     groups,
-    named,
-    saved,
+    name_targets,
+    savings_text,
     verdicts,
     whereabouts,
 )
@@ -29,15 +29,15 @@ from buildmatrix.reports.run.model import (
 from buildmatrix.reports.run.node_map import STYLES, columns, notes, rule_codes
 from buildmatrix.reports.run.summary import (
     ladders,
+    select_unaccepted,
     summary,
     uncertain_words,
-    unsettled,
     wasted_texts,
     without_device,
 )
 from buildmatrix.reports.terminal import STATES, Painter, Style, wrapped
 
-# The parts of the table that only an audit has: totals, and what is open
+# Audits: totals and undecided verdicts
 
 
 _WIDTHS = (9, 9, 10, 9)
@@ -73,7 +73,7 @@ def not_certain(report: Report) -> str:
     return " ".join(f"{text}." for text in uncertain_words(report, str))
 
 
-# The parts of the table about fixes that were tried (`audit --fix`)
+# Fixes (`audit --fix`)
 
 
 _LINES: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
@@ -93,8 +93,8 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
             ]
         return
     if tried.patch:
-        yield [paint(_title(tried), "bold"), *_saved(tried, paint)]
-        yield [_painted(line, paint) for line in tried.patch.splitlines()]
+        yield [paint(_title(tried), "bold"), *_savings(tried, paint)]
+        yield [_paint_line(line, paint) for line in tried.patch.splitlines()]
     else:
         trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
         if not trials:
@@ -123,18 +123,18 @@ def _title(tried: FixesTried) -> str:
     return f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
 
 
-def _saved(tried: FixesTried, paint: Painter) -> Iterator[str]:
+def _savings(tried: FixesTried, paint: Painter) -> Iterator[str]:
     for item in tried.saved:
-        text = saved(Trial(True, "", item.download, item.installed))
+        text = savings_text(Trial(True, "", item.download, item.installed))
         yield f"  {printable(item.target)}: {paint(text, 'green')}"
 
 
-def _painted(line: str, paint: Painter) -> str:
+def _paint_line(line: str, paint: Painter) -> str:
     style = _LINES.get(line[:1])
     return paint(printable(line), style) if style is not None else printable(line)
 
 
-# The grid of targets and node classes in a terminal
+# Grid of targets and node classes
 
 
 _PAINTED: dict[str, Style] = {"good": "green", "fair": "yellow", "bad": "red"}
@@ -204,7 +204,7 @@ def _cell(target: TargetResult, node: str) -> str:
     return f"{fit.state} ({codes})" if codes else fit.state
 
 
-# The report for a terminal or a CI log: all targets with their gates, then what was found
+# The whole table
 
 
 _INDENT = "  "
@@ -295,7 +295,7 @@ def _findings(
         return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
 
     for targets in sorted(about, key=place):
-        title = wrapped(named(targets, ids), width) or ["this run"]
+        title = wrapped(name_targets(targets, ids), width) or ["this run"]
         yield [*(paint(line, "bold") for line in title), *about[targets]]
 
 
@@ -347,7 +347,7 @@ def _block(
 
 def _of(shared: SharedText, texts: Sequence[SharedText], ids: Sequence[str]) -> str:
     """Return the targets that a text is about, if targets differ."""
-    return f"{named(shared.targets, ids)}: " if len(texts) > 1 else ""
+    return f"{name_targets(shared.targets, ids)}: " if len(texts) > 1 else ""
 
 
 def _is_same_cure(group: FindingGroup, after: FindingGroup) -> bool:
@@ -367,7 +367,7 @@ def _chain(chain: Sequence[str], width: int, indent: str) -> list[str]:
     return lines
 
 
-# The rest
+# Other sections
 
 
 def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
@@ -443,12 +443,12 @@ def _ladders(report: Report, width: int, paint: Painter) -> list[str]:
     return [
         paint(line, "dim")
         for said in ladders(report)
-        for line in wrapped(f"preflight of {named(said.targets, ids)}: {said.text}", width)
+        for line in wrapped(f"preflight of {name_targets(said.targets, ids)}: {said.text}", width)
     ]
 
 
 def _summary(report: Report, finding_groups: Sequence[FindingGroup], paint: Painter) -> str:
-    failed = any(finding.severity == "error" for finding in unsettled(report))
+    failed = any(finding.severity == "error" for finding in select_unaccepted(report))
     style: Style = "yellow" if is_undecided(report) else "green"
     if failed or targets_in(report.targets, "failed"):
         style = "red"

@@ -1,1 +1,1 @@
-"""The answer of `why`: each format of it."""
+"""Answer of `why`: data and formats."""

@@ -1,4 +1,4 @@
-"""The answer of `why` as its JSON form has it: what the graph names by ids is written out."""
+"""The answer of `why` in its JSON form, with the graph's ids written out."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class WhyDocument:
     notes: tuple[str, ...]
 
 
-def of_answer(answer: Answer) -> WhyDocument:
+def make_document(answer: Answer) -> WhyDocument:
     """The document that an answer makes."""
     graph, question = answer.graph, answer.question
     return WhyDocument(

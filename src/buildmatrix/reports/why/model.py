@@ -11,11 +11,11 @@ from buildmatrix.facts.inventory.model import Layer, ShadowedFiles
 from buildmatrix.judge.model import IN_MEMORY
 from buildmatrix.reports.json_form import key
 
-# Nodes and edges of the joined graph. Immutable; built by `why.graph`.
+# The joined graph: immutable, built by `commands.why.graph`.
 #
-# Every edge leads from what wants something to what it gets: a requirement line to a distribution,
-# a distribution to its files, a file to the library that it links. Cycles are real: distributions
-# require each other, and so do libraries.
+# Each edge leads from a requirer to its provider: from a requirement line to a distribution, from a
+# distribution to its files, from a file to a library that it links. The graph has cycles:
+# distributions require each other, and so do libraries.
 
 
 #: `line` a requirement line of a file; `distribution`; `file` an ELF object, a file of device code
@@ -55,7 +55,7 @@ class Embedded:
     kind: str
     vendor: str
     backend: str
-    #: What was linked in: `cudart`; for device code the container's format.
+    #: Linked code: `cudart`; for device code the container's format.
     name: str = field(metadata=IN_MEMORY)
     section: str | None = None
     #: Offset in the file of the first mark or entry.
@@ -75,7 +75,7 @@ class Node:
     #: Unique in a graph: the kind, a colon, and the path, name or `file:line`.
     id: str
     kind: NodeKind
-    #: As people call it: `torch 2.9.1`, a path, a soname.
+    #: Name for people: `torch 2.9.1`, a path, a soname.
     label: str
     #: Bytes on disk; for distributions of all their files.
     size: int = 0
@@ -92,12 +92,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Why `source` leads to `target` (both ids of nodes)."""
+    """Relation of `source` to `target` (both ids of nodes)."""
 
     kind: EdgeKind = field(metadata=key("edge"))
     source: str = field(metadata=IN_MEMORY)
     target: str = field(metadata=IN_MEMORY)
-    #: What is written: the requirement, the NEEDED entry, the name in the data, the call.
+    #: Text: the requirement, the NEEDED entry, the name in the data, the call.
     text: str = field(default="", metadata=key("written"))
     #: Condition of a requirement: its marker, or the extra that somebody asked for.
     condition: str = ""
@@ -131,27 +131,27 @@ class Graph:
     #: For each layer where its instruction stands: `Dockerfile:12`, or of which base image it is;
     #: empty where nothing is known of that.
     places: tuple[str, ...] = ()
-    #: What a layer brought and a later one deleted or replaced: it is in no node.
+    #: Files that a later layer deleted or replaced; they have no nodes.
     buried: tuple[ShadowedFiles, ...] = ()
-    #: Whether it is of a root file system: what a part of one lacks, the system may have.
+    #: True if it is of a root file system: what a part of one lacks, the system may have.
     is_root: bool = False
-    #: Whether it is a saved report's: what it does not have may have been there all the same.
+    #: True if it is a saved report's: what it does not have may have been there all the same.
     is_partial: bool = False
-    #: What the graph does not know, one sentence each.
+    #: Gaps of the graph, one sentence each.
     notes: tuple[str, ...] = ()
 
     @cached_property
     def out(self) -> Mapping[str, tuple[Edge, ...]]:
         """Edges by the node that they leave."""
-        return _grouped(self.edges, by_source=True)
+        return _group(self.edges, by_source=True)
 
     @cached_property
     def into(self) -> Mapping[str, tuple[Edge, ...]]:
         """Edges by the node that they reach."""
-        return _grouped(self.edges, by_source=False)
+        return _group(self.edges, by_source=False)
 
 
-def _grouped(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[Edge, ...]]:
+def _group(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[Edge, ...]]:
     grouped: dict[str, list[Edge]] = {}
     for edge in edges:
         grouped.setdefault(edge.source if by_source else edge.target, []).append(edge)
@@ -163,7 +163,7 @@ def node_id(name: str) -> str:
     return f"distribution:{name}"
 
 
-# The answer of `why`, as data; its formats are pure functions of it
+# The answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Question:
     nodes: tuple[Node, ...]
     #: Names that nearly match, where nothing does.
     near: tuple[str, ...] = ()
-    #: What has the name and is hidden by a later layer; not looked for by backend or vendor.
+    #: Files of that name hidden by a later layer; not searched by backend or vendor.
     buried: tuple[ShadowedFiles, ...] = ()
 
 
@@ -239,7 +239,7 @@ class AnsweredNode:
     #: Edges by which something links it, and those by which something may open it.
     links: tuple[Edge, ...] = ()
     opens: tuple[Edge, ...] = ()
-    #: What the link of the shortest chain is good for.
+    #: Symbols used by the link of the shortest chain.
     use: Use | None = None
     #: What other links to it are good for; not all of them may have been looked at.
     uses: tuple[Use, ...] = ()
@@ -255,5 +255,5 @@ class Answer:
     graph: Graph
     #: Nodes that were asked about and are not in `subjects`.
     left_out: tuple[Node, ...] = ()
-    #: What the answer cannot say, and why.
+    #: Gaps of the answer, with reasons.
     notes: tuple[str, ...] = ()

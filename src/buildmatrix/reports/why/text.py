@@ -58,7 +58,7 @@ class _AnswerWriter:
             yield from self._rest(answer.left_out)
         for buried in answer.question.buried[:_SHOWN]:
             yield ""
-            text = words.buried(self._graph, buried, size(buried.size))
+            text = words.describe_hidden(self._graph, buried, size(buried.size))
             yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
         if len(answer.question.buried) > _SHOWN:
             yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
@@ -120,7 +120,7 @@ class _AnswerWriter:
         yield from self._linkers(subject)
         if subject.state in ("missing", "unfound") and not node.text and not self._graph.is_partial:
             for edge in subject.links[:1]:
-                yield from self._field("searched", words.searched(edge))
+                yield from self._field("searched", words.searched_places(edge))
         if subject.state in ("present", "opened") and node.kind == "file":
             openers = [self._short(self._graph.nodes[edge.source].label) for edge in subject.opens]
             if len(openers) > 1 or (openers and subject.state == "present"):
@@ -209,7 +209,7 @@ class _AnswerWriter:
         if most is not None and most.count and subject.use is not None and not subject.use.count:
             yield from self._field("used by", f"{most.binary}: {_symbols(most)}")
         labels = (
-            name.rpartition("/")[2] + (f" ({_taken(uses[name])})" if name in uses else "")
+            name.rpartition("/")[2] + (f" ({_usage(uses[name])})" if name in uses else "")
             for name in ordered
         )
         yield from self._field("also linked by", listing(labels, _SHOWN))
@@ -295,7 +295,7 @@ def _name(node: Node) -> str:
     return node.embedded.path.rpartition("/")[2] if node.embedded else node.label.rpartition("/")[2]
 
 
-def _taken(use: Use) -> str:
+def _usage(use: Use) -> str:
     """Return the amount of use of a link: `41 symbols`."""
     if use.unread is not None:
         return "symbols not known"

@@ -30,7 +30,7 @@ RULES = {
 
 
 def reason(edge: Edge) -> str:
-    """Why an edge is there: `NEEDED libcudart.so.12, found by RUNPATH of ... in ...`."""
+    """Describe an edge: `NEEDED libcudart.so.12, found by RUNPATH of ... in ...`."""
     match edge.kind:
         case "asks":
             return edge.text and f"the line says {edge.text}"
@@ -87,7 +87,7 @@ def edge_path(edge: Edge) -> str:
     return edge.source.partition(":")[2]
 
 
-def searched(edge: Edge) -> str:
+def searched_places(edge: Edge) -> str:
     """Return the places that the loader searched in vain."""
     folders = [posixpath.normpath(folder) for folder in edge.searched]
     if not folders:
@@ -132,7 +132,7 @@ def _instruction(graph: Graph, layer: int) -> str:
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
 
 
-def buried(graph: Graph, item: ShadowedFiles, size: str) -> str:
+def describe_hidden(graph: Graph, item: ShadowedFiles, size: str) -> str:
     """Describe files that layers hide: which layer brought and which removed them; `size` is in
     words.
     """
@@ -150,7 +150,7 @@ def place(graph: Graph, layer: int) -> str:
 
 
 def beginning(graph: Graph, node: Node) -> str:
-    """Why a chain begins with this node."""
+    """Explain why a chain begins with this node."""
     if node.kind == "line":
         return ""
     if node.kind == "distribution" and graph.is_partial:
