@@ -1,4 +1,4 @@
-"""SOURCEs that declare what would be installed: `requirements:`, `pyproject:`, `lock:`, `pypi:`."""
+"""SOURCEs that declare distributions: `requirements:`, `pyproject:`, `lock:`, `pypi:`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.target_requirements import add_project
 from buildmatrix.sources.model import Argument, Declared
 
-# Files that declare what would be installed, with the extras and groups that are meant
+# Files with the requested extras and groups
 
 
 #: `pyproject.toml[gpu,web]:dev`.
@@ -105,7 +105,7 @@ class DeclaredFile(Declared):
 
 
 def lock_again(label: str) -> str:
-    """Why nothing is written into a lock."""
+    """Explain how to change a lock."""
     return f"{label} is a lock: change what it was made from, and lock again"
 
 
@@ -125,7 +125,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(canonicalize_name(name.strip()) for name in text.split(",") if name.strip())
 
 
-# `requirements:FILE`: requirement lines, also those of an environment of conda
+# `requirements:FILE`: requirement lines, or a conda environment
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ class ProjectFile(DeclaredFile):
         add_project(wanted, ask)
 
 
-# `lock:FILE`: a lock, whatever tool wrote it
+# `lock:FILE`: a lock of any tool
 
 
-#: What `buildmatrix lock` calls the lock of a target, where the specification says nothing else.
+#: Default name of a target's lock.
 _NAME = re.compile(r"pylock\.(.+)\.toml")
 
 
@@ -228,7 +228,7 @@ class LockSource(DeclaredFile):
         return lock_again(label)
 
 
-# `pypi:NAME==VERSION`: a distribution, with what it requires
+# `pypi:NAME==VERSION`: a distribution and its requirements
 
 
 #: An image may be named by its digest: that is not a valid requirement with an address.

@@ -1,4 +1,4 @@
-"""SOURCEs that are images: `tar:`, `oci:`, `docker:`, `registry:`, and images without a prefix."""
+"""Image SOURCEs: `tar:`, `oci:`, `docker:`, `registry:`, and images without a prefix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from buildmatrix.base.text import printable, shown, size
 from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image, saved_image
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.selection import marker_environment
-from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, with_lines
+from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, add_lines
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry.reference import Reference
 
 
-# Code that all kinds of image SOURCE share
+# Shared code
 
 
 #: Label of an image that buildmatrix built, and that says what it is for.
@@ -78,7 +78,7 @@ def image_facts(
     return Facts(label, inventory, image=image, labels=labels, backend=backend)
 
 
-# `tar:FILE` and `oci:LAYOUT`: an image that was saved (docker save, an OCI archive or layout)
+# `tar:FILE` and `oci:LAYOUT`: saved images (docker save, OCI archives and layouts)
 
 
 #: Names of archives, which `docker save` and its like write.
@@ -125,7 +125,7 @@ class ImageLayout(ImageArchive):
         return cls(argument.text) if (argument.path / "oci-layout").is_file() else None
 
 
-# `docker:IMAGE`: an image that an engine of this machine has
+# `docker:IMAGE`: an image of a local engine
 
 
 class DockerImage(Installed):
@@ -161,7 +161,7 @@ class DockerImage(Installed):
             dockerfile=dockerfile_of(spec, target),
             target=(target, spec),
         )
-        return with_lines(facts, lock_of(spec, target), spec.root)
+        return add_lines(facts, lock_of(spec, target), spec.root)
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: the engine exports it, and the layers pass by."""
@@ -176,7 +176,7 @@ class DockerImage(Installed):
             return image_facts(self.name, *layers, options, reader).inventory
 
         # An image is named by the digest of its configuration or manifest, which name its layers.
-        # What its layers are shows in an export alone, which takes the engine its time.
+        # Only an export has its layers, which takes time.
         inventory = read() if cache is None else cache.inventory(f"engine {image.digest}", read)
         backend = image.labels.get(BACKEND_LABEL)
         return Facts(str(self), inventory, image=self.name, labels=image.labels, backend=backend)
@@ -189,7 +189,7 @@ class DockerImage(Installed):
             if "invalid reference format" not in error.message:
                 raise
             raise UsageError(
-                f"{self.name!r} is no name of an image; write NAME:TAG in lower case, or the path "
+                f"{self.name!r} is not an image name; write NAME:TAG in lower case, or the path "
                 "of a folder that exists"
             ) from error
         if image is None:
@@ -205,7 +205,7 @@ class DockerImage(Installed):
 
 # `registry:HOST/NAME[:TAG][@DIGEST]`: an image in a registry, read without an engine.
 #
-# And an image without a prefix: an engine's where one has it, else a registry's.
+# Also images without a prefix: an engine's if one has it, else a registry's.
 
 
 #: Entries of an index without platforms that are looked at.
@@ -345,7 +345,7 @@ def image_documents(
         document = documents.manifest(pinned)
         if oci.media_type_of(document.data, str(pinned)) in oci.INDEXES:
             raise UndecidedError(
-                f"{pinned} is an index inside of an index, which not every engine reads; name one "
+                f"{pinned} is a nested index, which not every engine reads; name one "
                 "of its images by its digest"
             )
     manifest = oci.manifest_of(document.data, str(pinned))
@@ -353,7 +353,7 @@ def image_documents(
     is_image = manifest.config.media_type in oci.CONFIGURATIONS
     if unknown or not is_image:
         kind = unknown[0].media_type if unknown else manifest.config.media_type
-        text = f"{pinned} is no image that an engine runs: it has a {shown(kind)}"
+        text = f"{pinned} is not an image that an engine can run: it has a {shown(kind)}"
         # Signatures have the configuration of an image and none of its layers.
         is_other = not is_image or len(unknown) == len(manifest.layers)
         raise NothingToRun(text) if is_other else UndecidedError(text)

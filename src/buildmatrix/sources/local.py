@@ -1,4 +1,4 @@
-"""SOURCEs that lie in the file system: `dir:`, a single binary, `report:`."""
+"""SOURCEs in the file system: `dir:`, a single binary, `report:`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from buildmatrix.facts.trees.base import (
 )
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
 
-# Virtual environments: where they are, and which other packages their interpreter sees.
+# Virtual environments: their location, and the other packages that their interpreter sees.
 #
-# Format: PEP 405 (`pyvenv.cfg`) and the `site` module. Nothing is executed, so the base interpreter
-# is not asked: its folders are found by their places.
+# Format: PEP 405 (`pyvenv.cfg`) and the `site` module. Nothing is executed: the folders of the base
+# interpreter are found by their places.
 
 
 CONFIGURATION = "pyvenv.cfg"
@@ -58,8 +58,8 @@ def system_packages(environment: Path) -> tuple[Path, ...]:
         folders = tuple(_packages_below(Path(home), version))
     if not folders:
         raise UndecidedError(
-            f"{environment} lets in the packages of its base interpreter (home = {home!r} in "
-            f"{CONFIGURATION}), and they are not found; scan dir: with the folder that holds both"
+            f"{environment} includes the packages of its base interpreter (home = {home!r} in "
+            f"{CONFIGURATION}), which are not found; scan dir: with the folder that has both"
         )
     return folders
 
@@ -173,8 +173,8 @@ class Directory(Installed):
             return cls.named(argument.text, argument)
         if path.is_file() and _INTERPRETER.fullmatch(path.name):
             raise UsageError(
-                f"{argument.text} belongs to no virtual environment, and nothing is run to ask "
-                "where its packages are; name the folder that they lie in, or /"
+                f"{argument.text} is not in a virtual environment, and interpreters are not run; "
+                "name the folder with its packages, or /"
             )
         return None
 

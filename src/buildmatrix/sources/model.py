@@ -1,9 +1,9 @@
 """Interface of a SOURCE: facts, files that can be opened again, or a lock to resolve.
 
 A kind of SOURCE is one class in a module of its own, named in `sources.parse`. It belongs to a
-family: `Installed` lies somewhere and is read, `Declared` says what would be installed and is
-resolved and read on the package index, and a saved report has findings in place of facts
-(`sources.local`). Commands distinguish the families, and never the kinds.
+family: `Installed` exists and is read, `Declared` names distributions, which are resolved and read
+on the package index, and a saved report has findings in place of facts (`sources.local`). Commands
+distinguish the families, and never the kinds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry.client import Registry
 
 
-# The requirement lines that a lock names: their text, where their files are still there
+# Requirement lines named by a lock, with their text if their files still exist
 
 
 #: Folders above a lock in which its requirement files are looked for.
@@ -159,9 +159,9 @@ class ReadingOptions:
     registry: Callable[[], Registry] = _no_registry
     #: `linux/arm64`: which image is meant where there is one for each platform.
     platform: str | None = None
-    #: Whether to read which layer of a target's image brought what, which costs an export.
+    #: True to read which layer of a target's image brought what, which costs an export.
     layers: bool = True
-    #: Whether to try that again where an earlier answer could not say.
+    #: True to try that again where an earlier answer could not say.
     again: bool = False
     #: The user's own data files for the catalogue, for what is no target of a specification.
     data_files: Callable[[], tuple[Path, ...]] = tuple
@@ -169,7 +169,7 @@ class ReadingOptions:
     spec: Callable[[], Spec | None] = lambda: None
     #: The lock that something was installed from.
     lock: Path | None = None
-    #: Which target, or which backend, is meant where something comes to several.
+    #: Requested target or backend, if there are several.
     select: str | None = None
     backend: str | None = None
     #: Told what takes long.
@@ -190,7 +190,7 @@ class ReadingOptions:
 class Facts:
     """Facts that were read of a SOURCE, and its own claims."""
 
-    #: As answers call it: `dir:/srv/venv`, `target cpu-py311`.
+    #: Name in answers: `dir:/srv/venv`, `target cpu-py311`.
     label: str
     inventory: Inventory
     #: The name by which an engine has it.
@@ -205,7 +205,7 @@ class Facts:
     files: tuple[Path, ...] = ()
     #: Values of environment markers; None for those of the tree's own interpreter.
     environment: Mapping[str, str] | None = None
-    #: What these facts lack, and why.
+    #: Gaps of these facts, with reasons.
     notes: tuple[str, ...] = ()
     #: Files that add to the catalogue.
     catalogue: tuple[Path, ...] = ()
@@ -215,7 +215,7 @@ class Facts:
     target: tuple[Target, Spec] | None = None
 
 
-def with_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
+def add_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
     """`facts` with the requirement lines that `lock` names, where their files are still there.
 
     A lock may come from another user: only files below `root` are opened.
@@ -237,12 +237,12 @@ class KeptBeside:
 class Source(ABC):
     """Something that a command can be asked about."""
 
-    #: What stands before the colon; empty for what has no prefix.
+    #: Text before the colon; empty without a prefix.
     prefix: ClassVar[str]
     #: The commands that take it, and the one that a refusal of the others names.
     commands: ClassVar[frozenset[Command]]
     judged_by: ClassVar[str]
-    #: Whether opening the files again costs little; an image has to be exported by its engine.
+    #: True if opening the files again costs little; an image has to be exported by its engine.
     is_near: ClassVar[bool] = False
 
     #: Path, name, requirement or URL.
@@ -284,7 +284,7 @@ class Source(ABC):
         return False
 
     def target(self) -> tuple[Target, Spec] | None:
-        """The target of the specification that is meant. Raises `UsageError` for an unknown one."""
+        """Return the selected target. Raises `UsageError` for an unknown one."""
         return None
 
     def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
@@ -293,12 +293,12 @@ class Source(ABC):
 
 
 class Installed(Source):
-    """Something that lies there: files, a wheel, an image."""
+    """Something installed: files, a wheel, an image."""
 
     commands = READING
     judged_by = "scan"
     is_near = True
-    #: What a comparison takes it for.
+    #: Kind of side in a comparison.
     form: ClassVar[Literal["tree", "wheel", "image"]] = "tree"
 
     def facts(self, options: ReadingOptions) -> Facts:
@@ -314,7 +314,7 @@ class Installed(Source):
         ):
             raise UndecidedError(f"{self} holds no distribution and no binary: nothing to judge")
         facts = replace(facts, catalogue=options.data_files())
-        return facts if lock is None else with_lines(facts, lock, root_of(lock))
+        return facts if lock is None else add_lines(facts, lock, root_of(lock))
 
     @abstractmethod
     def read(self, options: ReadingOptions) -> Facts:
@@ -323,14 +323,14 @@ class Installed(Source):
 
 @dataclass(frozen=True)
 class Declared(Source):
-    """Something that declares what would be installed: it is resolved, for one target each."""
+    """A declaration of distributions, resolved for one target at a time."""
 
     commands = RESOLVING
     judged_by = "audit"
-    #: What a fix of it changes: lines, the tables of a project, or the SOURCE itself.
+    #: Object of a fix: lines, the tables of a project, or the SOURCE itself.
     written_as: ClassVar[Literal["lines", "project", "itself"]] = "lines"
 
-    #: As it was typed.
+    #: Text as typed.
     text: str = field(default="", compare=False)
     #: Normalized names; only what has them can be asked for them.
     extras: frozenset[str] = frozenset()
@@ -365,7 +365,7 @@ class Declared(Source):
 
     @abstractmethod
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
-        """Add what it asks for. Raises `SpecError` and `UsageError`."""
+        """Add its requirements. Raises `SpecError` and `UsageError`."""
 
     def pythons(self, root: Path) -> str:
         """The range of Pythons that it is for, as it says; empty where it does not."""
@@ -376,8 +376,8 @@ class Declared(Source):
         return ""
 
     def unwritable(self, path: Path, label: str) -> str | None:
-        """Why no fix can be written into it, whatever the fix is; None where one can."""
-        return f"{self} is no file that asks for anything"
+        """Return the reason why no fix can be written into it; None if one can."""
+        return f"{self} is not a file with requirements"
 
 
 def label_of(path: str, root: Path) -> str:

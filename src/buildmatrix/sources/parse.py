@@ -1,4 +1,4 @@
-"""Text → SOURCE: said outright (`dir:`, `lock:`, ...) or recognized by its looks."""
+"""Parse a SOURCE: by its prefix (`dir:`, `lock:`, ...), else by its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from buildmatrix.sources.model import Argument, Declared, Source
 from buildmatrix.sources.target import BuiltTarget
 from buildmatrix.sources.wheel import WheelFile
 
-# Kinds of SOURCE: a new one is a class in a module, and a line here
+# Kinds of SOURCE
 
 
 #: In the order in which they are tried: what has no prefix is the first that recognizes itself.
@@ -48,7 +48,7 @@ SOURCES: tuple[type[Source], ...] = (
 )
 
 
-#: What an empty SOURCE should have been.
+#: Suggestions for an empty SOURCE.
 _EXPECTED = {
     "audit": "a requirements file, a lock or pypi:NAME==VERSION",
     "scan": "a folder, a wheel, a saved image or an image",
@@ -66,17 +66,17 @@ def parse(argument: Argument) -> Source:
     for kind in SOURCES:
         if colon and prefix == kind.prefix:
             if command not in kind.commands:
-                raise _refused(kind, argument)
+                raise _refuse(kind, argument)
             if not name.strip():
                 raise UsageError(f"{text} names nothing; write {prefix}: and what to read")
             return kind.named(name, argument)
     for kind in SOURCES:
         if command in kind.commands and (source := kind.recognized(argument)) is not None:
             return source
-    raise _unrecognized(argument)
+    raise _refuse_unknown(argument)
 
 
-def declared(text: str, root: Path) -> Declared:
+def parse_declared(text: str, root: Path) -> Declared:
     """Return the kind of SOURCE that `audit` reads a text as. Raises `UsageError`."""
     source = parse(Argument(text, "audit", root))
     assert isinstance(source, Declared)
@@ -89,22 +89,21 @@ def prefixes(command: str) -> str:
     return ", ".join(f"{kind.prefix}:" for kind in named)
 
 
-def _refused(kind: type[Source], argument: Argument) -> UsageError:
+def _refuse(kind: type[Source], argument: Argument) -> UsageError:
     """A SOURCE that another command reads."""
     if argument.command == "audit" and kind.judged_by == "scan":
         return UsageError(
-            f"{argument.text} is something installed, and audit reads what is declared; "
+            f"{argument.text} is installed, and audit reads declared requirements; "
             f"run `buildmatrix scan {argument.text}`"
         )
-    does = "declares what is installed" if argument.command == "audit" else "lies there to be read"
-    like = "audit" if argument.command == "audit" else "scan"
+    command, verb = ("audit", "audited") if argument.command == "audit" else ("scan", "scanned")
     return UsageError(
-        f"{kind.prefix}: is nothing that {does}, as {prefixes(like)} "
-        f"{'do' if like == 'audit' else 'are'}; see `buildmatrix {kind.judged_by}`"
+        f"{kind.prefix}: cannot be {verb}; use one of {prefixes(command)}, or run "
+        f"`buildmatrix {kind.judged_by}`"
     )
 
 
-def _unrecognized(argument: Argument) -> UsageError:
+def _refuse_unknown(argument: Argument) -> UsageError:
     text, path = argument.text, argument.path
     if "://" in text:
         return UsageError(f"{shown(text)} cannot be read from the network; save it as a file first")
@@ -120,6 +119,6 @@ def _unrecognized(argument: Argument) -> UsageError:
         hint = "; name a file, or write pypi:NAME==VERSION" if argument.command == "audit" else ""
         return UsageError(f"there is no {text}{hint}")
     return UsageError(
-        f"{text} is nothing that {argument.command} recognizes; write what it is: "
+        f"{text} is not recognized by {argument.command}; write its kind: "
         f"{prefixes(argument.command)}"
     )

@@ -1,4 +1,4 @@
-"""For which targets a source is looked at, where it is not the specification's own."""
+"""Targets for which a source is read, if it is not the specification's own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def source_targets(
     return tuple(chosen.values())
 
 
-def with_python(target: Target, python: str | None, requires_python: str) -> Target:
+def choose_python(target: Target, python: str | None, requires_python: str) -> Target:
     """The target with a Python: the given one, its own, or one that `requires_python` allows.
 
     A target of a specification keeps its own. `requires_python` is a range of versions; empty for
@@ -109,7 +109,7 @@ def minor(python: str) -> int:
 
 
 def check_python(python: str | None) -> None:
-    """Raise `UsageError` for what is not a minor version of Python 3."""
+    """Raise `UsageError` unless the text is a minor version of Python 3."""
     if python is not None and not re.fullmatch(r"3\.\d{1,2}", python):
         raise UsageError(
             f"{python!r} is not a Python version; write its minor version, such as 3.12"

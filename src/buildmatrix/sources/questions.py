@@ -1,4 +1,4 @@
-"""Questions to the index for one target, and why a routed family cannot be resolved."""
+"""Questions to the index for one target, and explanations of routed families without a build."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from buildmatrix.locks.uv import NoSolution, Uv, settings_of
 from buildmatrix.matrix.model import ANY, Spec, Target
 from buildmatrix.sources.model import Declared
 
-# Routed families that cannot be resolved: the release has no build there, and the nearest that has
+# Routed families without a build
 
 
 #: Names of the files that an index has of a distribution; raises `UndecidedError`.
@@ -48,7 +48,9 @@ def ask_index(index: str, name: str) -> tuple[str, ...]:
         return tuple(file.filename for file in client.project(index, name))
 
 
-def without_build(target: Target, lines: Iterable[RequirementLine], listing: Listing | None) -> str:
+def describe_missing_builds(
+    target: Target, lines: Iterable[RequirementLine], listing: Listing | None
+) -> str:
     """Describe the missing builds of pinned members of a family that `target` takes from an index.
 
     Empty where that is not the reason, or where it is not known. Without a `listing` no index is
@@ -119,7 +121,7 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
     return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
 
 
-# Questions to the index for one target, before it is known what that target gets
+# Questions to the index for one target
 
 
 #: How uv's account, in terms of the target, names what a line asks for.
@@ -128,7 +130,7 @@ _REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=
 
 @dataclass(frozen=True, slots=True)
 class IndexQuestion:
-    """One target, and how to learn what it gets."""
+    """One target, and the way to resolve its distributions."""
 
     target: Target
     #: Questions with the same key have the same answer.
@@ -138,7 +140,7 @@ class IndexQuestion:
     finish: Callable[[object], Lock]
     stale: Staleness | None
     origin: str
-    #: Whether an index is asked; else the files say all of it.
+    #: True if an index is asked; else the files say all of it.
     is_asked: bool
     #: One sentence if only the lock's tool, which is not run here, knows that it fits its inputs.
     unchecked: str = ""
@@ -256,7 +258,7 @@ class Questions:
                 )
             except NoSolution as error:
                 listing = None if self.offline else ask_index
-                missing = without_build(target, requirements.lines, listing)
+                missing = describe_missing_builds(target, requirements.lines, listing)
                 places = _requested_in(requirements, error.message)
                 message = f"{error.message}{places} {missing}".rstrip()
                 raise NoSolution(message, error.python) from error

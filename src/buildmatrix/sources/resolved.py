@@ -1,8 +1,8 @@
 """Subjects of an audit: for each target, the distributions that would be installed.
 
-A committed lock is taken as it is. What is not locked is resolved by uv, for each target with that
-target's Python, platform and indexes; equal questions are asked once. Nothing is written but the
-cache, nothing is built, and nothing of what is read is run.
+A committed lock is used as it is. uv resolves everything else, for each target with that target's
+Python, platform and indexes; equal questions are asked once. Only the cache is written, nothing is
+built, and no code of the source runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from buildmatrix.locks.uv import NoSolution, find_uv
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources import points
 from buildmatrix.sources.model import Declared
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.questions import IndexQuestion, Questions
 
-# Parts of a source that were not selected: extras and groups that are not audited
+# Extras and groups that are not audited
 
 
 #: Extras and groups that a sentence names.
@@ -63,7 +63,7 @@ JOBS = 4
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """One target, and what it would get."""
+    """One target, and its resolved distributions."""
 
     target: Target
     lock: Lock
@@ -71,7 +71,7 @@ class Resolved:
     stale: Staleness | None
     #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
     origin: str
-    #: Whether an index was asked: then another day may give another answer.
+    #: True if an index was asked: then another day may give another answer.
     is_asked: bool = True
 
     @property
@@ -135,7 +135,7 @@ def resolve_sources(
     """
     points.check_python(python)
     points.check_platform(platform)
-    declarations = [declared(source, root) for source in sources]
+    declarations = [parse_declared(source, root) for source in sources]
     work = list(_pairs(declarations, spec, backends, globs, subset))
     if change is not None:
         work = [(change(target), item) for target, item in work]
@@ -248,14 +248,14 @@ def _begin(
             if python is not None:
                 target = replace(target, python=python)
             return questions.of_target(target)
-        target = points.with_python(target, python, source.pythons(root))
-        target = _for(target, source, root, own)
+        target = points.choose_python(target, python, source.pythons(root))
+        target = _ask_for(target, source, root, own)
         return questions.of_source(target, source)
     except BuildmatrixError as error:
         return Unresolved(target, error)
 
 
-def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> Target:
+def _ask_for(target: Target, source: Declared, root: Path, own: Collection[str]) -> Target:
     """The target, asking for a source in place of what the specification asks for."""
     label = source.label(root)
     return replace(

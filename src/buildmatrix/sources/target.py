@@ -1,4 +1,4 @@
-"""`target:ID`: a target of the specification, as its last build here left it."""
+"""`target:ID`: the last build of a target on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from buildmatrix.sources.model import (
     KeptBeside,
     ReadingOptions,
     Source,
-    with_lines,
+    add_lines,
 )
 from buildmatrix.sources.state.folder import FOLDER, State, TargetFiles
 from buildmatrix.sources.state.journal import is_foreign, load, load_inventory
@@ -86,7 +86,7 @@ class BuiltTarget(Source):
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`: what the last build found, and the layers of its image."""
-        from buildmatrix.sources.state.target_layers import LAYERS, with_layers
+        from buildmatrix.sources.state.target_layers import LAYERS, add_layers
 
         (target, spec), files = self.target(), self._checked_files
         build = f"`buildmatrix build --select {target.id}`"
@@ -98,12 +98,12 @@ class BuiltTarget(Source):
         if inventory is None:
             whose = " (its state is not this user's on this machine)" if is_foreign(files) else ""
             raise UndecidedError(
-                f"target {target.id} was not built here{whose}, so nothing is known of its image; "
+                f"target {target.id} was not built here{whose}, so its image is unknown; "
                 f"run {build}, or ask its lock: `buildmatrix why lock:{target.lock_file} LIBRARY`"
             )
         dockerfile = dockerfile_of(spec, target)
         if options.layers:
-            inventory, why = with_layers(
+            inventory, why = add_layers(
                 files, inventory, self._engine(options), options.note, dockerfile[1]
             )
         layers = files.layers(options.note).path(LAYERS) or files.folder
@@ -119,7 +119,7 @@ class BuiltTarget(Source):
             target=(target, spec),
         )
         lock = lock_of(spec, target) if options.lock is None else read_lock(options.lock)
-        return with_lines(facts, lock, spec.root)
+        return add_lines(facts, lock, spec.root)
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""

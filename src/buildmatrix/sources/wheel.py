@@ -1,4 +1,4 @@
-"""`wheel:PATH-or-URL`: one wheel, which lies here or on a server, or which would be installed."""
+"""`wheel:PATH-or-URL`: one wheel, local or on a server, as a file or as a requirement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_wheel_label(text: str) -> bool:
 
 
 class WheelFile(Installed):
-    """A wheel that lies here."""
+    """A local wheel."""
 
     prefix = "wheel"
     commands = READING | RESOLVING
@@ -51,7 +51,7 @@ class WheelFile(Installed):
             return cls(name)
         path = path_in(name) if "://" in name else name
         if not path.endswith(".whl"):
-            raise UsageError(f"{argument.text} is no wheel: the name of one ends in .whl")
+            raise UsageError(f"{argument.text} is not a wheel: wheel names end in .whl")
         # uv takes a scheme in capitals for the begin of a path.
         scheme, mark, rest = name.partition("://")
         return DeclaredWheel(scheme.lower() + mark + rest if mark else name, argument.text)
@@ -110,8 +110,8 @@ class WheelOnServer(Installed):
         url, _, fragment = self.name.partition("#")
         filename = posixpath.basename(path_in(url))
         if not filename.endswith(".whl"):
-            raise UsageError(f"{self} is no wheel: the name of one ends in .whl")
-        # As pip and uv write it behind an address.
+            raise UsageError(f"{self} is not a wheel: wheel names end in .whl")
+        # The form that pip and uv append to an address.
         claim = re.search(r"(?:^|&)sha256=([0-9A-Fa-f]{64})(?:&|$)", fragment)
         remember(url)
         wheel = Wheel(filename, url, claim[1].lower() if claim is not None else "")
@@ -120,7 +120,7 @@ class WheelOnServer(Installed):
 
 @dataclass(frozen=True)
 class DeclaredWheel(Declared):
-    """A wheel that would be installed, with what it requires."""
+    """A wheel to install, with its requirements."""
 
     prefix = "wheel"
 

@@ -1,7 +1,7 @@
-"""The wheels that something declared comes to, read on their index, for one target.
+"""Wheels of a declared source for one target, read on their index.
 
-Nothing is installed and no wheel is downloaded as a whole, unless that is asked for: lists of
-files, then the beginnings of binaries within the budget of an audit.
+Nothing is installed, and no wheel is downloaded as a whole unless requested: lists of files, then
+the beginnings of binaries within the budget of an audit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import add_askers
 from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
 from buildmatrix.matrix.model import Spec
-from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
+from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, add_lines
 from buildmatrix.sources.questions import lock_owner
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 
-# The wheels that an installer takes for a target, out of all that its lock names
+# Selection: the wheels that an installer takes for a target
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def chosen_wheels(resolved: Resolved) -> Chosen:
 
 #: Wheels that are read at the same time.
 JOBS = 16
-#: What the answer has to say when wheels were not read whole.
+#: Note in answers when wheels were not read whole.
 SHALLOW = (
     "of large binaries only the beginnings were read: links and copies further in may be missing "
     "(--deep reads everything)"
@@ -91,7 +91,7 @@ def facts_of(source: Declared, options: ReadingOptions) -> Facts:
         catalogue=spec.catalogue_files if spec is not None else (),
         target=(target, spec) if spec is not None and target in spec.targets else None,
     )
-    return with_lines(facts, lock, spec.root if spec is not None else Path())
+    return add_lines(facts, lock, spec.root if spec is not None else Path())
 
 
 def resolved_for(

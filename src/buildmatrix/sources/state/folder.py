@@ -30,12 +30,12 @@ from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.store.cache import DAY, Cache, Store, default_folder, source_digest
 from buildmatrix.matrix.model import STATE
 
-# Seals of the state folder: only files that this user wrote on this machine are trusted.
+# Seals: only files that this user wrote on this machine are trusted.
 #
 # The folder is in the project, so it may come with a checkout, an archive or a restored CI cache,
-# with claims about images that were never built here. A key in the user's cache seals what is
-# decisive: the record of each target, with the digest of its inventory, and the entries of its
-# caches. Anything with another seal, or none, is ignored.
+# with claims about images that were never built here. A key in the user's cache seals decisive
+# files: the record of each target, with the digest of its inventory, and the entries of its caches.
+# Files with another seal, or none, are ignored.
 
 
 #: Name of the key file, in the user's cache.

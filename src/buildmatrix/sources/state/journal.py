@@ -1,4 +1,4 @@
-"""The journal: which target was built from what, so that the next run only does what is missing.
+"""The journal: the inputs from which each target was built, so that the next run skips it.
 
 One record per target. Its key is a digest of everything that goes into the image; a record with
 another key, or without this machine's seal, is ignored. Records are written atomically, so a run

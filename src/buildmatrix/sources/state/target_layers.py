@@ -24,7 +24,7 @@ from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.sources.state.folder import TargetFiles
 from buildmatrix.sources.state.journal import load
 
-# Lines of a Dockerfile by the layers of the image that was built from it.
+# Dockerfile lines by image layer.
 #
 # An image's history has the text of each instruction as BuildKit ran it: without flags, with joined
 # lines, and lists in their shell form. So instructions of the last stage are matched with layers by
@@ -209,7 +209,7 @@ class ImageLayers:
 _IMAGE_LAYERS = msgspec.msgpack.Decoder(prepare_type(ImageLayers))
 
 
-def with_layers(
+def add_layers(
     files: TargetFiles,
     inventory: Inventory,
     engine: Callable[[], Engine],
