@@ -30,7 +30,7 @@ from buildmatrix.net.registry.reference import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope
 
-# Attestations under the tag `sha256-<digest>.att`, where cosign 2 looks for them.
+# The tag `sha256-<digest>.att`, read by cosign 2.
 #
 # The format is that of cosign 3.1.1 (`WriteAttestations` in `pkg/oci/remote/write.go`, and the
 # annotations in `pkg/oci/static/options.go`). Tags have no lock: a writer may overwrite the layers
@@ -103,7 +103,7 @@ def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> No
         lost = [
             item
             for item in _select_newest((own, *filter(None, map(_parse_referrer, listed))))
-            # Of two verdicts of the same second, the last one counts.
+            # If two verdicts are of the same second, the last one counts.
             if not item.is_in(layers) or (item == own and attempt == 0)
         ]
         for item in lost:
@@ -265,9 +265,7 @@ def _restore_referrers(
     return is_restored
 
 
-# Envelopes attached to an image in its registry; none of them is trusted yet.
-#
-# Number and bytes are limited, whatever the registry returns.
+# Attached envelopes, not trusted yet; their number and size are limited.
 
 
 #: Maximum manifests, envelopes per manifest, and total bytes.

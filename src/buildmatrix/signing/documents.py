@@ -14,10 +14,9 @@ import msgspec
 from buildmatrix.base.strict_json import decode_json
 from buildmatrix.signing.keys import PrivateKey, PublicKey
 
-# in-toto statements: a predicate about artifacts.
+# in-toto statements (https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md).
 #
-# Format: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. cosign still writes
-# version 0.1, which differs only in its type; both are accepted.
+# cosign still writes version 0.1, which differs only in its type; both are accepted.
 
 
 TYPE = "https://in-toto.io/Statement/v1"
@@ -61,7 +60,7 @@ def parse_statement(data: bytes) -> Statement:
     return held
 
 
-# DSSE envelopes: a payload with its signatures (https://github.com/secure-systems-lab/dsse).
+# DSSE envelopes (https://github.com/secure-systems-lab/dsse).
 #
 # Signatures cover the payload and its type, each with its length (PAE), so that they cannot be
 # reused for bytes with another meaning.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sigstore.sign import Signer
 
 
-# Keyless signatures, by the identity of a CI job.
+# Signing.
 #
 # Sigstore's Fulcio issues a certificate for the identity, valid for ten minutes, and Rekor records
 # its use in a public log: the hash of the signed content and the identity. The library `sigstore`,
@@ -210,7 +210,7 @@ def _call_with_timeout(work: Callable[[], _Result], what: str) -> _Result:
     raise UndecidedError(f"{what}: {type(error).__name__}: {text[:_MAX_MESSAGE]}") from None
 
 
-# Verification of keyless signatures: the signer's identity and the transparency log.
+# Verification of the signer's identity and the transparency log.
 #
 # Works offline: the bundle contains the certificate, its timestamp of the certificate log, and the
 # entry of the transparency log with its proof.

@@ -1,4 +1,4 @@
-"""The signed verdict of a target: the predicate of our own statements, with its policy.
+"""The signed verdict of a target: predicate and policy of our own statements.
 
 Described in `docs/attestation.md`, with a JSON schema from `buildmatrix schema verdict`. The type
 never changes its meaning; a field with a new meaning needs a new type number.
@@ -32,7 +32,7 @@ from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import Report, ReportTool, whole
 
-# The policy of a verdict, as it is signed
+# Policy
 
 
 T = TypeVar("T")
@@ -112,10 +112,7 @@ def _common_and_own(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T
     return (*texts.get("*", ()), *texts.get(backend, ()))
 
 
-# The signed verdict of a target: the predicate of our own statements.
-#
-# Described in `docs/attestation.md`, with a JSON schema from `buildmatrix schema verdict`. The type
-# never changes its meaning; a field with a new meaning needs a new type number.
+# Predicate
 
 
 #: Type of the predicate: a URN, as it has no address.
