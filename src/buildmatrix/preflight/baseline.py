@@ -1,4 +1,4 @@
-"""Comparison with an accepted earlier preflight, and checks that may fail until a date.
+"""Compare with an accepted earlier preflight, and apply waivers of checks.
 
 Times and rates are compared as ratios; up to `TOLERANCE` passes. Rates of devices and times to the
 first answer fail beyond it; times of the user's own commands are only reported.
@@ -28,7 +28,7 @@ from buildmatrix.reports.preflight.model import (
     Value,
 )
 
-# Checks that may fail, since they are accepted until a date (`[[waive-check]]`)
+# Waivers of checks (`[[waive-check]]`)
 
 
 def apply_waivers(
@@ -62,14 +62,11 @@ def _apply_waiver(check: Check, waivers: Sequence[CheckWaiver], today: date) -> 
         until = f"({waiver.owner}, until {waiver.expires.isoformat()})"
         return replace(check, state="accepted", message=f"{waiver.reason} {until}: {check.message}")
     last = max(covering, key=lambda waiver: waiver.expires)
-    over = f"{last.owner} accepted it until {last.expires.isoformat()}, which is over"
+    over = f"{last.owner} accepted it until {last.expires.isoformat()}, which has passed"
     return replace(check, message=f"{check.message} ({over})")
 
 
-# Comparison with an accepted earlier preflight.
-#
-# Times and rates are compared as ratios; up to `TOLERANCE` passes. Rates of devices and times to
-# the first answer fail beyond it; times of the user's own commands are only reported.
+# Comparison
 
 
 #: Ratio to the baseline that still passes.
@@ -123,11 +120,13 @@ def read_preflight(path: Path) -> Preflight:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST:
-        raise UsageError(f"{path} is no preflight: it is larger than {_LARGEST >> 20} MiB")
+        raise UsageError(
+            f"{path} is not a preflight report: it is larger than {_LARGEST >> 20} MiB"
+        )
     try:
         return json_form.parse(data, Preflight)
     except ValueError as error:
-        raise UsageError(f"{path} is no preflight of `--format json`: {error}") from error
+        raise UsageError(f"{path} is not a preflight report (`--format json`): {error}") from error
 
 
 def find_counterpart(
@@ -158,7 +157,7 @@ def find_counterpart(
                 f"{target.backend}"
             )
         own, other = node_class or "no node class", item.node_class or "no node class"
-        raise UsageError(f"{path} was taken on {other}, and this is {own}: they do not compare")
+        raise UsageError(f"{path} was taken on {other}, and this is {own}: they cannot be compared")
     raise UsageError(f"{path} has nothing about {target.id}")
 
 

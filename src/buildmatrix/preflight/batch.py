@@ -62,11 +62,11 @@ def describe(samples: Sequence[float]) -> str:
     return f"{', '.join(said)} of {len(samples)} ({span})" if said else f"{span} of {len(samples)}"
 
 
-# Comparison of a user command's results with those of another machine.
+# Results compared with another machine's.
 #
 # The numbers of a line `BUILDMATRIX_RESULT {"loss": 0.25, "logits": [1.5, -0.5]}` are compared with
 # those of a reference: a run on a CPU, or an accepted one. `tolerance` among them is the relative
-# tolerance of this command.
+# tolerance of the command.
 
 
 #: The mark at the start of the line; the last such line counts.
@@ -94,16 +94,16 @@ def parse_result(output: str) -> dict[str, float] | None:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableResult(f"its result is no JSON: {error}") from error
+        raise UnreadableResult(f"its result is not JSON: {error}") from error
     if not isinstance(read, dict):
-        raise UnreadableResult("its result is no JSON object")
+        raise UnreadableResult("its result is not a JSON object")
     numbers: dict[str, float] = {}
     for name, value in read.items():
         items = enumerate(value) if isinstance(value, list) else ((None, value),)
         for index, item in items:
             key = name[:100] if index is None else f"{name[:100]}[{index}]"
             if isinstance(item, bool) or not isinstance(item, int | float):
-                raise UnreadableResult(f"`{key}` of its result is no number")
+                raise UnreadableResult(f"`{key}` of its result is not a number")
             try:
                 number = float(item)
             except OverflowError:

@@ -50,7 +50,7 @@ from buildmatrix.reports.preflight.model import (
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.reports.run.saved import read
 
-# Results of pods on other machines as a preflight: all nodes of a class, rung by rung
+# Results from logs: all nodes of a class, rung by rung
 
 
 def collect(
@@ -89,8 +89,8 @@ def _check_digests(logs: Sequence[PodLog], digest: str | None) -> None:
         wanted, about = digest or other.about.digest, log.about
         if about.digest != wanted:
             raise UsageError(
-                f"{log.source}: the pod {about.pod} ran {about.target} as {about.digest}, and "
-                f"asked for is {wanted}; results of different images are not one report"
+                f"{log.source}: the pod {about.pod} ran {about.target} as {about.digest}, but "
+                f"{wanted} was requested; results of different images are not one report"
             )
 
 
@@ -204,11 +204,11 @@ def _collect_lost_checks(lost: UnansweredError, log: PodLog) -> tuple[Check, ...
         for name in names
         if isinstance(name, str)
     ]
-    rest = make_missing_checks(announced, seen, "the pod was lost before it got there")
+    rest = make_missing_checks(announced, seen, "the pod was lost before this rung")
     return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.describe_loss()))
 
 
-# Preflight on a cluster: images, machines, and the commands of their rungs
+# Manifests
 
 
 def select_subjects(

@@ -130,7 +130,7 @@ def run_starts_within(
     if listed is None:
         return (make_silent_check("frameworks", ended, WITHIN_S),)
     names = read_texts(listed, "names")
-    rest = make_missing_checks(names, answers, "the probe ended before it got there")
+    rest = make_missing_checks(names, answers, "the probe ended before this check")
     starts = {name: [item for item in answers if item.subject == name] for name in names}
     return (
         *(_make_check(name, samples, caches, late) for name, samples in starts.items() if samples),

@@ -111,7 +111,7 @@ def judge_devices(
             for check in verdicts
         ]
     verdicts += make_missing_checks(
-        read_texts(listing, "names"), seen, "the probe ended before it got there"
+        read_texts(listing, "names"), seen, "the probe ended before this check"
     )
     if sight.nodes is None and any(check.state == "passed" for check in verdicts):
         verdicts[0] = replace(verdicts[0], state="passed")

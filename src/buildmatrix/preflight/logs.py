@@ -128,8 +128,8 @@ def read_logs(names: Sequence[str]) -> tuple[PodLog, ...]:
             _read_log(source, stream, runs)
     if not runs:
         raise UsageError(
-            f"{', '.join(names)}: no pod of a preflight has printed this; "
-            "give what `kubectl logs` prints of the jobs of `preflight --kubernetes`"
+            f"{', '.join(names)}: not the output of a preflight pod; "
+            "give the output of `kubectl logs` for the jobs of `preflight --kubernetes`"
         )
     return tuple(runs.values())
 
@@ -148,7 +148,7 @@ def _open_streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
                 raise UsageError(f"{name} holds {len(files)} files; at most {MOST_FILES} are read")
             for file in files:
                 if not file.is_file():
-                    raise UsageError(f"{file} is no file that can be read")
+                    raise UsageError(f"{file} is not a readable file")
                 yield str(file), file.open("rb")
         except OSError as error:
             raise UsageError(f"{name} cannot be read: {error.strerror}") from error

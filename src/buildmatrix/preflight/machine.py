@@ -1,4 +1,4 @@
-"""Facts about a machine's devices, and report lines about them with remedies.
+"""Facts about a machine's devices, and report lines with remedies.
 
 Sources: sysfs (Linux, Documentation/admin-guide/sysfs-rules.rst and ABI/stable/sysfs-module), and
 the specification of the container device interface (cncf-tags/container-device-interface, SPEC.md:
@@ -291,7 +291,7 @@ def _find_driver_names(machine: MachineFiles, nodes: Collection[str], host: Host
     yield from (name for name in host.modules if machine.has(f"/sys/module/{name}"))
 
 
-# Report lines about a machine, with remedies, from its facts
+# Report lines with remedies
 
 
 #: Free disk space below which a build of an accelerator's image is likely to fail: the build and

@@ -19,7 +19,7 @@ from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.judge.rungs import Rung
 from buildmatrix.matrix.model import NodeClass, Target
 
-# Plan of a pod: the same commands that the rungs would run here, in order.
+# Plans: the commands that the rungs would run here, in order.
 #
 # A rung is a function that runs commands and judges their output. So that a cluster needs no second
 # set of rules, each rung is called twice: in advance, with a `Run` that only records the commands,
@@ -119,7 +119,7 @@ def remove_mark(command: Sequence[str]) -> tuple[tuple[str, ...], str]:
     return (*command[:-1], text), str(mark)
 
 
-# Manifests for `kubectl create -f`: a Job per target and node class, with its pod's plan.
+# Manifests: a Job per target and node class.
 #
 # Documents are data until PyYAML writes them, so that a name in a specification can only become
 # text. Names and values that Kubernetes would refuse are rejected here first.
@@ -400,7 +400,7 @@ def _make_tolerations(node: NodeClass) -> Iterator[Document]:
     for taint in node.tolerations:
         match = _TAINT.fullmatch(taint)
         if match is None or not _KEY.fullmatch(match[1]) or not _VALUE.fullmatch(match[2] or ""):
-            raise UsageError(f"node class {node.name}: {taint!r} is no taint that Kubernetes has")
+            raise UsageError(f"node class {node.name}: {taint!r} is not a Kubernetes taint")
         key, value, effect = match.groups()
         toleration = {"key": key, "operator": "Exists" if value is None else "Equal"}
         yield (
@@ -431,6 +431,6 @@ def _make_label_value(text: str) -> str:
 def _check_form(form: re.Pattern[str], text: str, run: ManifestRun, what: str) -> str:
     if not form.fullmatch(text):
         raise UsageError(
-            f"node class {run.node_class.name}: {text!r} is no {what} that Kubernetes takes"
+            f"node class {run.node_class.name}: {text!r} is not a {what} that Kubernetes accepts"
         )
     return text

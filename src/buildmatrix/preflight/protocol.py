@@ -151,7 +151,7 @@ def _parse_check(text: str) -> Check:
     try:
         check = msgspec.json.decode(text, type=prepare_type(Check))
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        return Check("a line", "undecided", f"the probe printed what is no check: {error}")
+        return Check("a line", "undecided", f"the probe printed an invalid check: {error}")
     return Check(
         _make_printable(check.subject, 200),
         check.state,

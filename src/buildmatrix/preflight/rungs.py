@@ -43,7 +43,7 @@ def run_imports(
         return (make_silent_check("modules", result, IMPORT_ALL_S),)
     names = listing.values.get("names")
     expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    rest = make_missing_checks(expected, seen, "the probe ended before it got there")
+    rest = make_missing_checks(expected, seen, "the probe ended before this check")
     return (
         *(_explain(check, catalogue, backend) for check in seen if check is not listing),
         *rest,
@@ -146,7 +146,7 @@ def run_compute(
     # A framework reports each of its products; with one, it is not lost.
     begun = {check.subject.partition(" ")[0] for check in measured}
     names = [name for name in read_texts(listing, "names") if name not in begun]
-    measured += make_missing_checks(names, measured, "the probe ended before it got there")
+    measured += make_missing_checks(names, measured, "the probe ended before this check")
     measured += _find_gone(devices, measured)
     if all(check.state == "not-run" for check in measured):
         return tuple(measured), f"no framework here computes on a device of {backend}"
@@ -236,7 +236,7 @@ def run_collective(
         return (), "no framework that reduces over devices is installed (torch, jax)"
     begun = {check.subject.partition(" ")[0] for check in reductions}
     names = [name for name in expected if name not in begun]
-    measured = (*reductions, *make_missing_checks(names, (), "the probe ended before it got there"))
+    measured = (*reductions, *make_missing_checks(names, (), "the probe ended before this check"))
     if all(check.state == "not-run" for check in measured):
         return measured, "; ".join(check.message for check in measured)
     return measured, ""

@@ -20,13 +20,12 @@ from buildmatrix.preflight.machine import MachineFacts, MachineFiles, collect_fa
 from buildmatrix.sources.state.folder import State, TargetFiles
 from buildmatrix.sources.state.journal import load
 
-# Access of an image's container to this machine's devices.
+# Access of a container to this machine's devices.
 #
-# The catalogue's entries for a backend's hosts are matched with this machine, as in `doctor`. Among
-# the ways to pass devices in, one that also provides the host's libraries comes first: the
-# Container Device Interface, then Docker's `--gpus`, then a vendor's runtime, then plain nodes.
-# Privileged mode and access to host memory, which vendors' documents also request, are never
-# granted.
+# The catalogue's entries for a backend's hosts are matched with this machine, as in `doctor`. A way
+# to pass devices in that also provides the host's libraries comes first: the Container Device
+# Interface, then Docker's `--gpus`, then a vendor's runtime, then plain nodes. Privileged mode and
+# access to host memory, which vendors' documents also request, are never granted.
 
 
 def find_access(
@@ -110,7 +109,7 @@ def _list_device_paths(build: BackendBuild) -> Iterator[str]:
                 yield value
 
 
-# Subject of a preflight: an image, and the facts about it
+# Images and their facts
 
 
 @dataclass(frozen=True, slots=True)

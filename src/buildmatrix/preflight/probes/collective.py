@@ -134,7 +134,7 @@ def reduce_with_torch(question: Question) -> None:
         type, backend = answer["type"], answer["backend"]
         ranks = RANKS_OF_HOST if type == "cpu" else answer["count"]
         if ranks * NODES == 1:
-            report(f"torch {type}", "not-run", f"torch sees one {type} device alone")
+            report(f"torch {type}", "not-run", f"torch sees one {type} device only")
         elif not backend:
             report(f"torch {type}", "not-run", f"this torch has no collectives for {type} devices")
         else:
@@ -223,7 +223,7 @@ def reduce_with_jax(question: Question) -> None:
     if ended.why:
         report(subject, "failed", f"reducing with it {ended.account}", ranks=ranks)
     elif ranks < 2:
-        seen = f"one {type} device alone" if ranks else "no device"
+        seen = f"one {type} device only" if ranks else "no device"
         report(subject, "not-run", f"jax sees {seen}")
     elif not answer["right"]:
         report(subject, "failed", f"the sum over {ranks} devices is wrong", ranks=ranks)

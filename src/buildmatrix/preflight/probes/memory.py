@@ -83,7 +83,7 @@ def take_container_memory(emit: Emit) -> None:
 
     def take(count: int) -> mmap.mmap:
         if measure_container_memory()[1] < (1 - limits["share"]) * free / 2:
-            raise MemoryError("others took the rest of what was free")
+            raise MemoryError("other processes took the remaining free memory")
         taken = mmap.mmap(-1, count)
         for page in range(0, count, mmap.PAGESIZE):
             taken[page] = 1
