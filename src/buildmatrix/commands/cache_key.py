@@ -1,4 +1,4 @@
-"""`cache-key`: the name of a node class's cache of compiled code.
+"""`cache-key`: the key of a node class's compile cache.
 
 A key is a component of a path and a value of a Kubernetes label: at most 63 characters, letters,
 digits, `-`, `_` and `.`, a letter or digit at both ends (Kubernetes, "Labels and Selectors"). The
@@ -206,9 +206,6 @@ def _find_frameworks(lock: Lock, catalogue: Catalogue) -> Iterator[tuple[str, st
     for package in sorted(lock.packages, key=lambda package: package.name):
         if matches_any(globs, package.name):
             yield package.name, package.version
-
-
-# Cache keys of the targets that run on a node class
 
 
 def make_keys(spec: Spec, targets: Sequence[Target], name: str) -> tuple[CacheKey, ...]:

@@ -1,7 +1,7 @@
-"""`promote`: the tags of all staged images, or of none.
+"""`promote`: set the tags of all staged images, or of none.
 
-No registry sets several tags at once. So nothing is written before every image is confirmed and
-every tag is read; an interrupted run can be repeated, and continues.
+No registry sets several tags at once. So every image is confirmed and every tag is read before
+anything is written; an interrupted run can be repeated, and continues.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _read_complete(registry: Registry, image: Reference) -> ManifestBytes:
         held = manifest_of(manifest.data, str(image))
         for blob in (held.config, *held.layers):
             if not registry.has_blob(image, blob.digest):
-                raise UndecidedError(f"{image} is not whole: its registry lost {blob.digest}")
+                raise UndecidedError(f"{image} is incomplete: its registry lost {blob.digest}")
     return top
 
 
@@ -126,10 +126,12 @@ def _set_tag(registry: Registry, tag: Reference, manifest: ManifestBytes) -> Non
     registry.push_manifest(tag, manifest.data, manifest.media_type)
     named = _resolve_tag(registry, tag)
     if named != manifest.digest:
-        raise UndecidedError(f"its registry took it, and then named {named or 'nothing'}")
+        raise UndecidedError(
+            f"its registry accepted the tag, and then resolved it to {named or 'nothing'}"
+        )
 
 
-# `promote`: from the reports of one run to the tags of its images
+# From the reports of a run to the tags of its images
 
 
 def promote(
@@ -151,7 +153,11 @@ def promote(
     staged = _list_moves(report) if code else _list_staged(report)
     over = list(_find_expired(report, fail_on, today))
     if code or red:
-        why = f"not green are {listing(red)}" if red else f"the reports give exit code {code}"
+        why = (
+            f"these targets are not green: {listing(red)}"
+            if red
+            else f"the reports give exit code {code}"
+        )
         moved = MoveProgress(staged, [f"no tag was set: {why}"], code or UndecidedError.exit_code)
     elif over:
         moved = MoveProgress(staged, [f"no tag was set: {why}" for why in over], EXIT_FINDINGS)

@@ -1,4 +1,4 @@
-"""`scan`: judge what lies in a source that no specification describes."""
+"""`scan`: judge a SOURCE, with or without a specification."""
 
 from __future__ import annotations
 

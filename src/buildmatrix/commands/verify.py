@@ -222,9 +222,6 @@ def _check_age(held: TargetVerdict, demands: AdmissionDemands) -> Iterator[Refus
         )
 
 
-# `verify`: from the name of an image to one answer, without its layers
-
-
 def verify(
     registry: Registry, source: str, reference: Reference, demands: AdmissionDemands
 ) -> Verification:

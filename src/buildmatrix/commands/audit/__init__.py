@@ -1,1 +1,1 @@
-"""`audit`: what locked wheels would bring in, said before any of them is downloaded."""
+"""`audit`: judge locked wheels before any of them is downloaded."""

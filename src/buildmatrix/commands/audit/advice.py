@@ -23,10 +23,10 @@ from buildmatrix.net.http.machine_indexes import configured
 from buildmatrix.sources.questions import Listing
 from buildmatrix.sources.resolved import Resolved
 
-# Modules that a change removes, and who imports them: such a change is advice, not written.
+# Removed modules, and the code that imports them.
 #
-# Names of modules come from the lists of files of wheels. What imports them is read in the sources
-# of the project, by their import statements, and in the Python code of the wheels that remain.
+# File lists of wheels have the names of modules. Their imports are read from the project's sources
+# and from the Python code of the remaining wheels.
 
 
 #: Bytes of one wheel that may be read for its imports.
@@ -100,7 +100,7 @@ class ChangedModules:
         for package in self._after:
             facts = self._facts(package, deeper=package.name in askers)
             for statement in facts.inventory.python_imports if facts is not None else ():
-                if statement.how != "tried" and (name := _of(statement.module, lost)):
+                if statement.how != "tried" and (name := _find_parent(statement.module, lost)):
                     yield f"{package.name} {package.version}", name
 
     def _modules(self, package: Package) -> frozenset[str]:
@@ -130,8 +130,8 @@ def _in_sources(root: Path, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
         except OSError:
             continue
         for match in _IMPORT.finditer(text):
-            for name in _named(match):
-                if module := _of(name, lost):
+            for name in _imported_names(match):
+                if module := _find_parent(name, lost):
                     line = text.count("\n", 0, match.start()) + 1
                     yield f"{path.relative_to(root).as_posix()}:{line}", module
 
@@ -148,21 +148,21 @@ def _walk_python_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
 
 
-def _named(match: re.Match[str]) -> Sequence[str]:
+def _imported_names(match: re.Match[str]) -> Sequence[str]:
     if match[1]:
         return (match[1],)
     return [name.strip().partition(" ")[0] for name in match[2].split(",")]
 
 
-def _of(dotted: str, names: Iterable[str]) -> str | None:
-    """Which of `names` a dotted name is, or lies below."""
+def _find_parent(dotted: str, names: Iterable[str]) -> str | None:
+    """Return the element of `names` that a dotted name is or lies below."""
     return next((name for name in names if f"{dotted}.".startswith(f"{name}.")), None)
 
 
-# Fixes that build a distribution from source: looked up, and never tried.
+# Builds from source: looked up, never tried.
 #
-# A build runs the code of the package, from an index, on the machine that audits; nothing is built
-# here. Without a build it is only known whether there is a source at all.
+# A build runs a package's code from an index on this machine, so it is only known whether a source
+# exists.
 
 
 #: `Fix.kind` of those.

@@ -1,8 +1,7 @@
-"""Fixes of findings, each tried; those that work are put together, written and audited.
+"""Try the fixes of findings, combine those that work, and with `--fix` write and audit them.
 
-A fix works when its finding, and every other one with the same fix, is gone and nothing new came.
-Those that work are put together, tried once more as a whole, and offered as one patch. Nothing is
-written here.
+A fix works if its finding, and every other one with the same fix, is gone and there is no new one.
+Working fixes are combined, tried once more as a whole, and offered as one patch.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from buildmatrix.commands.audit.patches import (
     Draft,
     Tried,
     Way,
+    add_trials,
     change_phrase,
-    in_source,
-    in_spec,
     snippet,
-    with_trials,
     write,
+    write_to_source,
+    write_to_spec,
 )
 from buildmatrix.commands.audit.session import (
     AuditInputs,
@@ -38,7 +37,7 @@ from buildmatrix.commands.audit.trying import Attempt, Bench
 from buildmatrix.judge.model import Trial
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.questions import ask_index
 from buildmatrix.sources.resolved import Resolved
 
@@ -52,7 +51,7 @@ _PIN = re.compile(r"===?([^*,]+)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The audit with what came of its fixes, and all that work together."""
+    """The audit with the results of its fixes, and all that work together."""
 
     report: Report
     draft: Draft | None
@@ -110,7 +109,7 @@ class _FixTrials:
         )
         self.session.progress.end(_STEP)
         index = None if self.session.offline else ask_index
-        findings = look_up(with_trials(self.report, cases, tried_ways), self.results, index)
+        findings = look_up(add_trials(self.report, cases, tried_ways), self.results, index)
         return Outcome(
             replace(
                 self.report,
@@ -127,7 +126,7 @@ class _FixTrials:
             draft,
         )
 
-    # What there is to try
+    # Cases to try
 
     def _cases(self) -> Iterator[Case]:
         targets = [target_of(result) for result in self.results]
@@ -209,7 +208,7 @@ class _FixTrials:
         if way.source is None:
             return None
         root = self.session.inputs.root
-        parsed = declared(self.session.inputs.sources[way.source], root)
+        parsed = parse_declared(self.session.inputs.sources[way.source], root)
         return parsed.unwritable(root / parsed.name, parsed.name)
 
     def _attempt(
@@ -270,7 +269,7 @@ class _FixTrials:
         return Tried(way, trial, draft=draft, only=tried.only)
 
     def _opposed(self, way: Way, ids: Collection[str]) -> str | None:
-        """Why a change that is right for some targets is not for the others of a SOURCE."""
+        """Return the reason why a change does not fit all targets of a SOURCE; None if it does."""
         if way.source is None:
             return None
         per_source = len(self.results) // len(self.session.inputs.sources)
@@ -284,11 +283,13 @@ class _FixTrials:
                 backends.append(target.backend)
         if not backends:
             return None
-        name = declared(self.session.inputs.sources[way.source], self.session.inputs.root).name
+        name = parse_declared(
+            self.session.inputs.sources[way.source], self.session.inputs.root
+        ).name
         return f"{name} is shared with {listing(dict.fromkeys(backends))}, where it is wrong"
 
     def _breaks(self, way: Way, tried: Attempt) -> str | None:
-        """Why code would fail after a change that removes modules; None where that is not known."""
+        """Return the import that a change would break; None if none is known."""
         before = {item.target.id: item for item in self.results if isinstance(item, Resolved)}
         for resolved in tried.results:
             if not isinstance(resolved, Resolved) or resolved.target.id not in before:
@@ -348,15 +349,15 @@ class _FixTrials:
                 return draft, tried.saved
             last = chosen.pop()
             change = change_phrase(last.way.change)
-            self.notes.append(f"{change} works alone and not with the others: {tried.failure}")
+            self.notes.append(f"{change} works alone, but not with the others: {tried.failure}")
         return None, {}
 
 
 def _put(draft: Draft, way: Way, only: str | None) -> None:
     if way.source is None:
-        in_spec(draft, way.change, way.backend)
+        write_to_spec(draft, way.change, way.backend)
     else:
-        in_source(draft, way.source, way.change, only)
+        write_to_source(draft, way.source, way.change, only)
 
 
 def _has(lock: Lock, name: str) -> bool:
@@ -376,7 +377,7 @@ def _version_of(attempt: Attempt, twin: str) -> str | None:
     return versions.pop() if len(versions) == 1 else None
 
 
-# `audit --fix`: fixes tried, those that work written, and the outcome audited
+# `audit --fix`
 
 
 def fixed(

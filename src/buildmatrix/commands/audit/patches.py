@@ -1,6 +1,6 @@
-"""Changes that `audit --fix` tries, as text of the files that they change.
+"""Changes that `audit --fix` tries, as text of the changed files.
 
-Nothing here touches the user's files until `write` does.
+Only `write` touches the user's files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from buildmatrix.locks.requirement_files import is_environment, read_requirement
 from buildmatrix.matrix.model import Target
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.model import Declared, label_of
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 
 _BOM = "\ufeff"
 
@@ -41,12 +41,12 @@ class CannotWrite(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A file as it is and as it would be."""
+    """A file's current and changed text."""
 
     #: Where it is written, and where it is read: a link may lie between the two.
     path: Path
     at: Path
-    #: As seen from the folder that sources start from.
+    #: Path relative to the folder of the sources.
     label: str
     before: str
     after: str
@@ -69,11 +69,11 @@ class Draft:
     sources: list[str] = field(default_factory=list)
     #: Ranges of the requirements that were changed.
     ranges: set[str] = field(default_factory=set)
-    #: What no file says: made to targets, by identifier.
+    #: Changes of targets that no file has, by identifier.
     hooks: list[tuple[frozenset[str], SpecChange]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin with what is there."""
+        """Begin with the current files."""
         self.sources = self.sources or list(self.inputs.sources)
 
     @property
@@ -103,11 +103,11 @@ class Draft:
         """A target with the changes that no file says."""
         for ids, change in self.hooks:
             if any(id == target.id or id.startswith(f"{target.id}:") for id in ids):
-                target = changed(target, change)
+                target = apply_change(target, change)
         return target
 
 
-def changed(target: Target, change: SpecChange) -> Target:
+def apply_change(target: Target, change: SpecChange) -> Target:
     """The target as its specification would make it with `change`."""
     match change.key:
         case "replace":
@@ -140,7 +140,7 @@ def snippet(change: SpecChange, backend: str) -> str:
     return f"[backend.{backend}]\n" + lines.get(change.key, f'{change.key} = ["{change.name}"]')
 
 
-def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
+def write_to_spec(draft: Draft, change: SpecChange, backend: str) -> None:
     """Write a change into the specification. Raises `CannotWrite`."""
     spec = draft.inputs.spec
     assert spec is not None
@@ -155,31 +155,31 @@ def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
 
-def in_source(draft: Draft, number: int, change: SpecChange, only: str | None = None) -> None:
+def write_to_source(draft: Draft, number: int, change: SpecChange, only: str | None = None) -> None:
     """Write a change into what a SOURCE names; `only` is the range to ask for.
 
     Raises `CannotWrite` where it has no place for it.
     """
     root = draft.inputs.root
-    parsed = declared(draft.sources[number], root)
+    parsed = parse_declared(draft.sources[number], root)
     path, label = root / parsed.name, label_of(parsed.name, root)
     obstacle = parsed.unwritable(path, label)
     if obstacle is not None:
         raise CannotWrite(obstacle)
     if parsed.written_as == "itself":
-        _in_requirement(draft, number, parsed, change, only)
+        _write_to_requirement(draft, number, parsed, change, only)
     elif parsed.written_as == "project" and change.key == "drop":
-        _in_uv_settings(draft, path.parent, change)
+        _write_to_uv_settings(draft, path.parent, change)
     elif change.key != "replace":
         missing = "which index torch comes from" if change.key == "torch" else "what to leave out"
         raise CannotWrite(f"{label} has no line that says {missing}")
     elif parsed.written_as == "project":
-        _in_project(draft, parsed, path, label, change, only)
+        _write_to_project(draft, parsed, path, label, change, only)
     else:
-        _in_requirements(draft, path, label, change, only)
+        _write_to_requirements(draft, path, label, change, only)
 
 
-def _in_requirement(
+def _write_to_requirement(
     draft: Draft, number: int, parsed: Declared, change: SpecChange, only: str | None
 ) -> None:
     requirement = parse_requirement(parsed.name)
@@ -191,11 +191,11 @@ def _in_requirement(
     draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
 
 
-def _in_requirements(
+def _write_to_requirements(
     draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     requirements = read_requirements(path, label)
-    places = {file: path.parent / _from(label, file) for file in requirements.files}
+    places = {file: path.parent / _relative_to(label, file) for file in requirements.files}
     draft.beside |= {*places.values()}
     lines = [line for line in requirements.lines if line.name == change.name and line.requirement]
     # A limit of the old name says nothing about its twin, which would come in any version.
@@ -220,7 +220,7 @@ def _in_requirements(
         raise CannotWrite(f"no line of {label} names {change.name}")
 
 
-def _from(label: str, file: str) -> str:
+def _relative_to(label: str, file: str) -> str:
     """`file` as seen from the folder of `label`; both start from the same one."""
     import os
     import posixpath
@@ -228,7 +228,7 @@ def _from(label: str, file: str) -> str:
     return os.path.relpath(file, posixpath.dirname(label) or ".")
 
 
-def _in_project(
+def _write_to_project(
     draft: Draft, parsed: Declared, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
@@ -252,7 +252,7 @@ def _in_project(
         raise CannotWrite(f"no line of {label} names {change.name}")
 
 
-def _in_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
+def _write_to_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
     """Leave a distribution out, as uv's settings say it."""
     own = folder / "uv.toml"
     path = own if own.is_file() else folder / "pyproject.toml"
@@ -297,11 +297,11 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
         try:
             text.path.chmod(mode)
         except OSError as error:
-            raise UndecidedError(f"{text.label} cannot be made what it was: {error}") from error
+            raise UndecidedError(f"{text.label} cannot be restored: {error}") from error
     return tuple(file.label for file in files)
 
 
-# Changes that `audit --fix` tries: each in one place, for the findings that it should fix
+# Trials of changes, by finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ class Case:
 
     @property
     def way(self) -> Way:
-        """The way whose turn it is."""
+        """Way to try next."""
         return self.ways[self.turn]
 
 
@@ -344,10 +344,10 @@ class Tried:
     only: str | None = None
 
 
-def with_trials(
+def add_trials(
     report: Report, cases: Sequence[Case], tried_ways: Mapping[Way, Tried]
 ) -> tuple[Finding, ...]:
-    """The findings of a report, with what came of their fixes."""
+    """Return the findings of a report, with the results of their fixes."""
     fixes: dict[tuple[str, str], Fix] = {}
     for case in cases:
         fix = case.finding.fix

@@ -1,10 +1,9 @@
-"""The order of an audit: lists of files first, then the beginnings of binaries, where it matters.
+"""Steps of an audit: lists of files first, then the beginnings of binaries that matter.
 
-Every wheel is read once for all targets. A list says what a wheel is called, what it requires and
-what its files are called; for most distributions that settles it. Where it does not, the beginnings
-of the binaries are read within a budget (`budget`), and more of those that still say too little as
-far as the budget goes; or everything with `deep`. With `strict` what is open after that is read
-whole: a strict audit reads until it is certain.
+Every wheel is read once for all targets. Its list has its name, requirements and file names, which
+settle most distributions. For the others, the beginnings of binaries are read within a budget
+(`budget`), then more of those that are still open; with `deep`, everything. With `strict`,
+distributions that are open after that are read whole, until the audit is certain.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def audit(
     asking: AdvisoryOptions | None = None,
     jobs: int = JOBS,
 ) -> Report:
-    """Judge what the wheels of locks would bring in; nothing is downloaded as a whole.
+    """Judge the wheels of locks; no wheel is downloaded as a whole.
 
     Args:
         subject: what the report is about.
@@ -113,7 +112,7 @@ def _read_and_judge(
     deep: bool = False,
     strict: bool = False,
 ) -> None:
-    """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
+    """Read the wheels of all targets as far as needed, and judge each target."""
     merger = Merger(judge)
     all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
     readings.read([WheelRequest(wheel, "listing") for wheel in all_wheels.values()], "file lists")
@@ -128,7 +127,7 @@ def _read_and_judge(
         lock = readings.with_requirements(work.resolved.lock)
         work.resolved = replace(work.resolved, lock=lock)
         judge_target(work, readings, merger, judge)
-    gained = _gained(works, readings)
+    gained = _find_gains(works, readings)
     if deep:
         whole = [WheelRequest(all_wheels[name], "whole") for name in sorted(gained)]
         readings.recall(request.wheel for request in whole)
@@ -148,7 +147,7 @@ def _read_and_judge(
     # Where device code lies behind most of the host's code, a beginning does not show it.
     open_still = {
         name: needs[name]
-        for name, gain in _gained(works, readings).items()
+        for name, gain in _find_gains(works, readings).items()
         if not gain.isdisjoint(DECISIVE) and name in first
     }
     spent = sum(first.values()) + reserved
@@ -163,7 +162,7 @@ def _read_and_judge(
     looks = {name: need.most for name, need in needs.items()}
     _read_on(works, readings, merger, judge, _heads(all_wheels, looks), "imports")
     if strict:
-        undecided = _gained(works, readings, unless_failing=True)
+        undecided = _find_gains(works, readings, unless_failing=True)
         whole = [
             WheelRequest(all_wheels[name], "whole")
             for name in sorted(undecided)
@@ -289,7 +288,7 @@ def _find_wanted(work: AuditWork, readings: Readings) -> Iterator[tuple[str, Mem
         yield from ((name, member) for member in members)
 
 
-def _gained(
+def _find_gains(
     works: Sequence[AuditWork], readings: Readings, *, unless_failing: bool = False
 ) -> dict[str, set[Gain]]:
     """Wheel -> what a deeper look into it could say, on any target.
@@ -322,7 +321,9 @@ def _report(
 ) -> Report:
     judged = iter(works)
     targets = [
-        _result(next(judged), judge, seconds) if isinstance(error, Resolved) else _failed(error)
+        _result(next(judged), judge, seconds)
+        if isinstance(error, Resolved)
+        else _fail_target(error)
         for error in results
     ]
     findings = [finding for work in works for finding in work.findings]
@@ -388,7 +389,7 @@ def _result(work: AuditWork, judge: Judge, seconds: float) -> TargetResult:
     )
 
 
-def _failed(error: BuildmatrixError) -> TargetResult:
+def _fail_target(error: BuildmatrixError) -> TargetResult:
     """A target of which nothing is known."""
     target = error.target if isinstance(error, Unresolved) else None
     id = target.id if target is not None else ""

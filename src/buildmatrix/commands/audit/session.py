@@ -1,4 +1,4 @@
-"""One audit with the options of a command line: its subject, its rules, its inputs."""
+"""An audit's options, subject, rules and inputs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AuditSession:
     def report(
         self, results: Results, *, judge: Judge | None = None, advisories: bool = True
     ) -> Report:
-        """The audit of what was resolved."""
+        """Audit the resolved distributions."""
         return audit(
             subject_of(self.inputs.sources, self.inputs.spec),
             results,
@@ -116,7 +116,7 @@ def target_of(result: Resolved | BuildmatrixError) -> Target | None:
     return result.target if isinstance(result, Resolved | Unresolved) else None
 
 
-# Subject of an audit, and its rules, with a specification and without one
+# Subject and rules, with a specification or without one
 
 
 def judge_for(
@@ -155,7 +155,7 @@ def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
     return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")
 
 
-# Memory of a process with many threads, kept small
+# Memory of a process with many threads
 
 
 #: mallopt(3) of glibc.

@@ -1,13 +1,12 @@
-"""Symbols across the wheels of a lock: which libraries an audit reads the tables of.
+"""Select the libraries of which an audit reads symbol tables, across the wheels of a lock.
 
-Vendors bring each library in a wheel of its own, and most of those ask for the others without a
-version, so that a resolver may pick a linker that is older than what it links. Read are the
-libraries of a distribution that requires a vendor's library, and then what their symbols hang on.
-Where some distribution pins both with `==`, and the lock has these versions, somebody has built and
-tried them together; they are left alone, as in every set that torch or tensorflow pins.
+Vendors ship each library in its own wheel, and most wheels require the others without a version, so
+a resolver may pick a library older than its users. An audit reads the libraries of distributions
+that require a vendor's library, and the libraries that define their symbols. If a distribution pins
+both with `==`, and the lock has these versions, they were built and tested together and are
+skipped, as in every set that torch or tensorflow pins.
 
-Which files are looked at depends on lists of files, metadata, and bytes that do not depend on a
-cache.
+The selection depends on lists of files, metadata and bytes, never on a cache.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, 
 from buildmatrix.facts.loader.binding import find_unbound, unread_libraries
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Resolution
-from buildmatrix.judge.locks import resolved
+from buildmatrix.judge.locks import resolve_wheels
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.locks.index.budget import tables_cost
 from buildmatrix.locks.index.model import Member, WheelFacts
@@ -183,7 +182,7 @@ def add_tables(
             binaries.append(Binary(file.path, file.size, elf, file.owner))
     binaries.sort(key=lambda item: (item.path, item.owner or ""))
     linked = replace(inventory, binaries=tuple(binaries), closed=tuple(closed))
-    return LinkedFiles(linked, resolved(linked))
+    return LinkedFiles(linked, resolve_wheels(linked))
 
 
 def find_unread(

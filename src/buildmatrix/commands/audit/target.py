@@ -1,4 +1,4 @@
-"""One target of an audit: its wheels, their bytes, and what was said of them."""
+"""One target of an audit: its wheels, their sizes and their findings."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.judge.certainty import (
     Gain,
     Unopened,
+    describe_open_rest,
     gains,
     may_be,
+    name_unparsed_python,
     unopened,
-    what_stays_open,
-    with_unparsed,
 )
 from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.evidence import HELD
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.locks import Wheels, resolved, wheels
+from buildmatrix.judge.locks import Wheels, resolve_wheels, wheels
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.judge.unread import source_verdicts, unread_rests
@@ -41,7 +41,7 @@ from buildmatrix.sources.wheels_on_index import chosen_wheels
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A set of wheels as they would be installed, and what no backend changes about it."""
+    """A set of wheels as installed, with the facts that do not depend on a backend."""
 
     inventory: Inventory
     evidence: tuple[Evidence, ...]
@@ -60,7 +60,7 @@ class AuditWork:
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
     composition: Composition | None = None
-    #: What an installer or another package manager adds to it, as unread entries.
+    #: Additions of an installer or another package manager, as unread entries.
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Merger:
                 [wheel_facts.members for wheel_facts in parts],
                 paths,
             )
-            merged = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
+            merged = Merged(inventory, self._judge.evidence(inventory), resolve_wheels(inventory))
             self._merged_sets[identity] = merged
         if not unread:
             return merged
@@ -125,7 +125,7 @@ class Merger:
         )
 
     def forget(self) -> None:
-        """Free what is about to be read deeper."""
+        """Free the facts of wheels that are about to be read further."""
         self._merged_sets.clear()
 
 
@@ -149,7 +149,7 @@ def link_tables(work: AuditWork, readings: Readings, merger: Merger) -> None:
 
 
 def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:
-    """Say what is to be said of a target, with what was read until now."""
+    """Judge a target by the bytes read until now."""
     target, lock = work.resolved.target, work.resolved.lock
     facts = work.facts(readings)
     unread = {
@@ -163,7 +163,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     work.added = lock.unread
     if lock.is_completed:
         late = installed_environment(target)
-        work.added += _added(find_missing(lock, merged.inventory.distributions, late))
+        work.added += _list_added(find_missing(lock, merged.inventory.distributions, late))
     link_tables(work, readings, merger)
     known_unread = merged.inventory.unread
     merged = replace(
@@ -191,7 +191,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     work.findings, verdicts = judge.wheels(subject)
     left_open = unopened(subject)
     work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts}, left_open)
-    deepened = with_unparsed(
+    deepened = name_unparsed_python(
         (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
         merged.inventory,
     )
@@ -222,7 +222,7 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
     return replace(lock, packages=(*others, *packages)) if packages else lock
 
 
-def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
+def _list_added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
     """Return the distributions that an installer adds to pinned requirements, as unread."""
     return tuple(
         Unread(
@@ -240,7 +240,7 @@ def _with_depth(
     gains_of: Mapping[str, Gain],
     facts: Mapping[str, WheelFacts],
 ) -> Verdict:
-    """The verdict with what it rests on, and with what stayed open."""
+    """Return the verdict with its depth and its open parts."""
     owner = verdict.owner
     read = facts.get(verdict.name)
     gain = gains_of.get(owner)
@@ -253,7 +253,7 @@ def _with_depth(
     return replace(
         verdict,
         depth=read.depth,
-        open=what_stays_open(unopened_files, gain, read.size)
+        open=describe_open_rest(unopened_files, gain, read.size)
         if unopened_files is not None and looked
         else None,
         certain=possible is None,
@@ -263,7 +263,7 @@ def _with_depth(
     )
 
 
-# Bytes that a lock downloads and installs, and those of them that are wasted
+# Downloaded, installed and wasted bytes of a lock
 
 
 def weigh(
@@ -279,7 +279,7 @@ def weigh(
     """
     foreign = _foreign_files(wheels)
     weighed = tuple(
-        _weighed(verdict, facts[verdict.name], foreign.get(verdict.owner, {}))
+        _weigh_verdict(verdict, facts[verdict.name], foreign.get(verdict.owner, {}))
         if verdict.name in facts
         else verdict
         for verdict in verdicts
@@ -319,7 +319,7 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
         if item.kind in HELD and item.weight == "strong" and item.distribution is not None:
             files = foreign.setdefault(item.distribution, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
-    # What lies in a container is a part of that.
+    # Files in a container are a part of it.
     inventory = wheels.inventory
     inside: list[Binary | Artefact] = [*inventory.binaries, *inventory.artefacts]
     for part in inside:
@@ -329,7 +329,7 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
     return foreign
 
 
-def _weighed(verdict: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
+def _weigh_verdict(verdict: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
     installed = sum(member.size for member in facts.members)
     is_whole = verdict.foreign_bytes >= installed
     if verdict.verdict == "ok":

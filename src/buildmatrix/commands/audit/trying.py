@@ -1,4 +1,4 @@
-"""One try of a change: the inputs with it in them, resolved and audited again, and compared."""
+"""Try a change: resolve and audit the changed inputs in a copy, and compare the results."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from buildmatrix.facts.trees.base import reason
 from buildmatrix.judge.model import AuditTotals
 from buildmatrix.locks.uv import NoSolution
 from buildmatrix.reports.run.model import Report
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved, Unresolved
 
-# A folder that looks like the user's, with other content in some of its files.
+# A copy of the user's folder with other content in some files.
 #
-# Folders on the way to a changed file are made anew, everything else in them is linked. So
-# includes, constraints and settings are found where they are, and nothing of the user's is written
-# to.
+# Folders on the way to a changed file are created, everything else in them is a link. So includes,
+# constraints and settings are found, and no file of the user's is written.
 
 
 #: Links that are made at most.
@@ -131,7 +130,7 @@ class Bench:
     session: AuditSession
     results: Results
     report: Report
-    #: What the locks would be, for a draft makes other ones in any case.
+    #: Locks of the draft, which differ in any case.
     _as_if_unlocked: Report | None = None
     #: Where the last try had its files.
     _place: Path | None = None
@@ -199,7 +198,7 @@ class Bench:
             )
         if inputs.sources:
             # Names of targets have those of their sources in them.
-            results = tuple(map(_called, results, self.results))
+            results = tuple(map(_rename, results, self.results))
         return [item for item in results if (target := target_of(item)) is None or target.id in ids]
 
     def _before(self) -> Report:
@@ -224,7 +223,7 @@ class Bench:
 def _failure(
     before: Report, after: Report, ids: Collection[str], gone: Collection[tuple[str, str]]
 ) -> str | None:
-    """Why an audit is not what was hoped for; None where it is."""
+    """Return the reason why a try failed; None if it worked."""
     for target in after.targets:
         if target.error is not None:
             return target.error.splitlines()[0]
@@ -237,7 +236,7 @@ def _failure(
         if (finding.target, finding.fingerprint) in gone:
             return f"the finding stays: {finding.message}"
         if (finding.target, finding.fingerprint) not in earlier and finding.severity != "note":
-            return f"it brings something new: {finding.rule} {finding.message}"
+            return f"it causes a new finding: {finding.rule} {finding.message}"
     return None
 
 
@@ -259,7 +258,7 @@ def _differences(
     }
 
 
-def _called(
+def _rename(
     resolved: Resolved | BuildmatrixError, as_before: object
 ) -> Resolved | BuildmatrixError:
     """A result under the name that its target had before the change."""
@@ -276,7 +275,7 @@ def _called(
 
 def _relative(source: str, root: Path) -> str:
     """A SOURCE that holds in an overlay of `root` too."""
-    parsed = declared(source, root)
+    parsed = parse_declared(source, root)
     if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
     name = os.path.relpath(

@@ -1,4 +1,4 @@
-"""Checks that run in an image: smoke commands, and the ladder of `preflight`."""
+"""Checks that run in an image: smoke commands, and rungs of `preflight`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.sources.state import journal
 from buildmatrix.sources.state.folder import TargetFiles
 
-# Smoke commands: what must succeed inside an image before it counts as good.
+# Smoke commands.
 #
 # Level `import` runs anywhere. The levels `device` and `batch` need a machine of a node class that
-# has the device, unless the backend has none (cpu): here they are not run, and what was not run
-# never counts as passed. A command that could run anywhere and did not leaves the gate undecided.
+# has the device, unless the backend has none (cpu). Commands that did not run never count as
+# passed; one that could run anywhere and did not leaves the gate undecided.
 
 
 #: Lines of a failed command's output in the message.
@@ -44,7 +44,7 @@ class SmokeOutcome:
     state: GateState
     #: Digests of the commands that this image has passed, now or earlier.
     passed: tuple[str, ...] = ()
-    #: What failed, where something did.
+    #: Failure, if any.
     error: str | None = None
     #: Why commands did not run that need no device.
     why_not: BuildmatrixError | None = None
@@ -131,11 +131,11 @@ def _tail(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.strip()][-SHOWN:]
 
 
-# The ladder of `preflight`, climbed with an image as soon as it is built.
+# Rungs of `preflight`, run as soon as an image is built.
 #
-# Without `--preflight` a build climbs as far as it takes seconds: `import` everywhere, and `device`
-# where the backend's devices are here, or are the processor. What stands above takes a machine for
-# itself to mean anything (`compute` measures rates, `batch` and `cold-start` times).
+# Without `--preflight` a build runs the rungs that take seconds: `import` everywhere, and `device`
+# if the backend's devices are here, or are the processor. Later rungs need the whole machine to
+# mean anything (`compute` measures rates, `batch` and `cold-start` times).
 
 
 #: Checks that did not pass which the message of a build names.
@@ -178,7 +178,7 @@ def ascent(target: Target, wanted: Rung | Literal["auto"], judge: Judge) -> Asce
         # An emulator would import for minutes, and shows nothing of the processor.
         why_not = UndecidedError(f"the image is for {target.platform}, and this machine is {here}")
         return Ascent("import", why_not)
-    # Of a backend whose nodes have no name, frameworks alone tell whether it is here.
+    # If a backend's nodes have no name, only frameworks tell whether it is here.
     return Ascent("import" if nodes == () else "device", nodes=nodes or ())
 
 
@@ -201,13 +201,13 @@ def climb(
     image = engine.image(reference)
     if image is None:
         why = f"{reference} is not on this machine, so it cannot be run"
-        return Climbed("undecided", why, left(target, why))
+        return Climbed("undecided", why, skip_rungs(target, why))
     subject = Subject(target, spec, engine, reference, image, files)
     (climbed,) = preflight(
         [subject], level, None, progress, today, scanned=True, is_asked_for=is_asked_for
     ).targets
     failed = next((rung for rung in climbed.rungs if rung.state in ("failed", "undecided")), None)
-    rungs = placed(
+    rungs = place_rungs(
         target,
         [
             *(ClimbedRung(rung.rung, rung.state, rung.why) for rung in climbed.rungs),
@@ -215,23 +215,23 @@ def climb(
         ],
     )
     if failed is not None:
-        return Climbed(failed.state, _said(failed), rungs)
+        return Climbed(failed.state, _describe_rung(failed), rungs)
     passed = any(rung.state == "passed" for rung in rungs)
     return Climbed("passed" if passed else "not-run", None, rungs)
 
 
-def left(target: Target, why: str) -> tuple[ClimbedRung, ...]:
+def skip_rungs(target: Target, why: str) -> tuple[ClimbedRung, ...]:
     """The ladder of an image that did not climb at all."""
-    return placed(target, [ClimbedRung(rung, "not-run", why) for rung in RUNGS[1:]])
+    return place_rungs(target, [ClimbedRung(rung, "not-run", why) for rung in RUNGS[1:]])
 
 
-def placed(target: Target, rungs: Sequence[ClimbedRung]) -> tuple[ClimbedRung, ...]:
+def place_rungs(target: Target, rungs: Sequence[ClimbedRung]) -> tuple[ClimbedRung, ...]:
     """The same rungs with the node classes that the target has now."""
     classes = tuple(node.name for node in target.node_classes)
     return tuple(replace(rung, run_on=classes if rung.state == "not-run" else ()) for rung in rungs)
 
 
-def _said(rung: RungOutcome) -> str:
+def _describe_rung(rung: RungOutcome) -> str:
     open_checks = [check for check in rung.checks if check.state == rung.state]
     lines = [f"\n  | {check.subject}: {check.message}" for check in open_checks[:_SHOWN]]
     more = len(open_checks) - _SHOWN

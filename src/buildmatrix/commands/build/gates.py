@@ -1,4 +1,4 @@
-"""Gates around the image of a target: its lock before, its publication after."""
+"""Gates `lock` and `push`: the lock of a target, and the publication of its image."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LockGate:
         )
 
     def _advisories(self, works: Sequence[BuildWork]) -> None:
-        """Ask once what is known against everything that is locked."""
+        """Query advisories for all locked distributions at once."""
         if self.options.asking is None:
             return
         locks = [work.lock for work in works if work.lock is not None]
@@ -104,7 +104,7 @@ class LockGate:
                 work.findings += self.judge.advisories(work.target, work.lock, advisories)
 
     def audit(self, works: Sequence[BuildWork]) -> None:
-        """Read the wheels of what is about to be built, as far as an index gives parts of them.
+        """Read the wheels of targets to build, as far as an index serves parts of them.
 
         What fails here is reported without a build of some gigabytes. The rest is judged again,
         by all of its bytes, when it is installed: so nothing that could not be read here counts.
@@ -148,10 +148,10 @@ class LockGate:
         return finding
 
 
-# Images whose gates held go into a registry, then their verdicts, and their tags last.
+# Publication: images that passed their gates, then their verdicts, and their tags last.
 #
-# A pull by tag then finds the verdict with the image. Without verdicts, and with tags, it is the
-# engine that publishes both at once.
+# So a pull by tag finds the verdict with the image. Without verdicts, the engine publishes image
+# and tags at once.
 
 
 class Publication:
@@ -174,7 +174,9 @@ class Publication:
             work.push = "not-run"
         red = [work.target.id for work in works if not work.green]
         if red:
-            self._progress.note(f"nothing was pushed: not green are {', '.join(red)}")
+            self._progress.note(
+                f"nothing was pushed, as these targets are not green: {', '.join(red)}"
+            )
             return None
         signer = self._options.signer
         tagged = not self._options.stage and signer is None
@@ -212,7 +214,7 @@ class Publication:
             elif work.target.id == pushed.stopped_at and pushed.error is not None:
                 work.fail_to_publish("not pushed", pushed.error)
         if isinstance(pushed.error, UndecidedError):
-            # What the builder has is not what was scanned: no record can be relied upon.
+            # The builder's image is not the scanned one: no record is reliable.
             for work in works:
                 journal.forget(work.files)
         return pushed.error

@@ -1,4 +1,4 @@
-"""The gates `build`, `scan` and `smoke`: the image of one target is built, judged and run."""
+"""Gates `build`, `scan` and `smoke`: build, judge and run the image of one target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupte
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.checks import Ascent, ascent, climb, left, placed
+from buildmatrix.commands.build.checks import Ascent, ascent, climb, place_rungs, skip_rungs
 from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.facts.inventory.model import Inventory
@@ -29,7 +29,7 @@ from buildmatrix.preflight.baseline import select_in_force
 from buildmatrix.sources.state import journal
 from buildmatrix.sources.state.folder import TargetFiles
 from buildmatrix.sources.state.journal import BuildRecord
-from buildmatrix.sources.state.target_layers import detach_layers, with_layers
+from buildmatrix.sources.state.target_layers import add_layers, detach_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ImageGates:
             if self._through("build", work, lambda _: self._image(slot)):
                 # An export takes as long as smoke commands do, and needs nothing of them.
                 with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
-                    judged = aside.submit(self._judged, work)
+                    judged = aside.submit(self._judge_image, work)
                     self._through("smoke", work, self._smoke)
                     self._through("scan", work, lambda work: self._scan(work, judged.result()))
         except Interrupted:
@@ -78,7 +78,7 @@ class ImageGates:
             self._through("build", work, self._release)
 
     def _keep_seconds(self, work: BuildWork) -> None:
-        """Have the journal know what the target took, for shards of later runs."""
+        """Record the target's time in the journal, for shards of later runs."""
         if work.record is not None and not work.cached:
             work.record = msgspec.structs.replace(work.record, seconds=round(work.seconds, 3))
             journal.write(work.files, work.record)
@@ -95,7 +95,7 @@ class ImageGates:
         return True
 
     def _image(self, slot: Slot) -> None:
-        """Build and scan what the journal does not have."""
+        """Build and scan the image if the journal does not have it."""
         work = slot.work
         if work.record is None:
             outcome = self._built(slot)
@@ -164,7 +164,7 @@ class ImageGates:
             work.attempts.append(attempt)
         return outcome
 
-    def _judged(self, work: BuildWork) -> JudgedImage:
+    def _judge_image(self, work: BuildWork) -> JudgedImage:
         """Judge the files of the image, and those that its layers hide."""
         assert work.record is not None
         note = partial(self.progress.step, work.target.id)
@@ -176,7 +176,7 @@ class ImageGates:
     def _scanned(
         self, work: BuildWork, note: Callable[[str], None]
     ) -> tuple[Inventory, str | None]:
-        inventory, unknown = with_layers(
+        inventory, unknown = add_layers(
             work.files,
             store.read(work.files.inventory),
             lambda: self.engine,
@@ -184,11 +184,13 @@ class ImageGates:
             self.spec.root / self.spec.output / work.target.id / "Dockerfile",
         )
         if unknown:
-            self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
+            self.progress.note(
+                f"{work.target.id}: files that its layers hide are not judged: {unknown}"
+            )
         return inventory, unknown
 
     def _scan(self, work: BuildWork, judged: JudgedImage) -> None:
-        """Hold what the rules say of the image against what is accepted."""
+        """Apply acceptances to the findings of the image."""
         work.scanned = judged.read
         judgement = self.judge.settle(judged.judgement)
         work.verdicts, work.nodes = judgement.verdicts, judgement.fits or None
@@ -197,7 +199,7 @@ class ImageGates:
         work.gates["scan"] = self.judge.gate(judgement.findings)
 
     def _smoke(self, work: BuildWork) -> None:
-        """Run what can run here, in the image that was scanned: commands, then the ladder."""
+        """Run smoke commands, then rungs, in the scanned image, as far as possible here."""
         record, wanted = work.record, self.options.preflight
         if record is None:
             return
@@ -225,7 +227,7 @@ class ImageGates:
     def _skip_ladder(self, work: BuildWork, why: BuildmatrixError) -> None:
         """Climb no rung: open where one was named, unless the gate is open for the same cause."""
         wanted = self.options.preflight
-        work.rungs = left(work.target, why.message)
+        work.rungs = skip_rungs(work.target, why.message)
         if wanted == "auto":
             work.why_no_climb = why
         elif work.gates["smoke"] != "undecided":
@@ -261,7 +263,7 @@ class ImageGates:
             rung.state == "not-run" and has_to_run(rung.rung, way.level) for rung in record.rungs
         )
         if way.why_not is None and record.climbed == digest and not lacks:
-            work.rungs = placed(target, record.rungs)
+            work.rungs = place_rungs(target, record.rungs)
             if any(rung.state == "passed" for rung in record.rungs):
                 work.merge_state("smoke", "passed")
             return record
@@ -288,7 +290,7 @@ class ImageGates:
         return msgspec.structs.replace(record, climbed=digest, rungs=climbed.rungs)
 
     def _no_smoke(self, work: BuildWork) -> BuildmatrixError:
-        """Why nothing ran in its image, where nothing did."""
+        """Return the reason why nothing ran in its image."""
         if not self.options.smoke and work.target.smoke:
             return UndecidedError("--no-smoke left its commands out")
         commands = (
@@ -314,12 +316,12 @@ class ImageGates:
             journal.write(work.files, work.record)
 
 
-# Cached results of the rules for a target's image, beside its inventory.
+# Cached results of the rules, beside a target's inventory.
 #
-# Equal rules and facts give equal results: a run with nothing to do reads these instead of the
-# inventories of hundreds of images. All their inputs are part of the key. Inputs that depend on the
-# day, a baseline or other targets (waivers, severities, node classes of waivers) are not; they are
-# applied in every run (`Judge.settle`).
+# Equal rules and facts give equal results, so a run with nothing to do reads these instead of the
+# inventories of hundreds of images. All inputs of the rules are part of the key. Inputs that depend
+# on the day, a baseline or other targets (waivers, severities, node classes of waivers) are not:
+# every run applies them (`Judge.settle`).
 
 
 #: Key of the last image's result.

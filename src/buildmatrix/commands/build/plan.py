@@ -115,9 +115,6 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-# Build plan of a target, and its key in the journal
-
-
 class BuildPlan:
     """Jobs and keys for targets whose files were generated."""
 

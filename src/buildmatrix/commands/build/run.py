@@ -1,8 +1,8 @@
 """`build`: lock → judge the lock, then its wheels → build, scan, judge the image → smoke → push.
 
-Targets go through the gates side by side, and one that fails costs no other. What was finished
-before is not done again (see `journal`), but judged by the rules, the catalogue and the policy of
-this run: where these are the ones of before, what they said is known (see `image_gates`).
+Targets pass the gates in parallel, and a failing one does not affect others. Finished targets are
+not built again (see `journal`), but judged by the rules, the catalogue and the policy of this run;
+if these are unchanged, results come from a cache (see `image_gates`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from buildmatrix.sources.state import journal
 from buildmatrix.sources.state.folder import State, machine_key
 from buildmatrix.sources.state.journal import BuildRecord
 
-#: What progress calls all of them together.
+#: Name of all targets in progress.
 TARGETS = "targets"
 
 
@@ -88,7 +88,7 @@ def build(
 
 
 class _BuildRun:
-    """The order of the gates, and what the targets of one run share."""
+    """The order of the gates, and the shared state of a run's targets."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _BuildRun:
                 )
 
     def render(self) -> None:
-        """Write the generated files, and say for each target what is to be built from what."""
+        """Write the generated files, and plan the build of each target."""
         from buildmatrix.commands.build.plan import BuildPlan
         from buildmatrix.engines.render.dockerfile import generate, write
 
@@ -179,7 +179,7 @@ class _BuildRun:
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
         try:
-            stale = check_generated_file_out_of_date(outdated(self.spec, files))
+            stale = check_generated_file_out_of_date(find_outdated(self.spec, files))
             self.outdated = self.judge.settled(stale)
         except UndecidedError as error:
             self.progress.note(f"committed generated files were not checked: {error.message}")
@@ -204,7 +204,7 @@ class _BuildRun:
         if foreign := sum(journal.is_foreign(work.files) for work in works):
             self.progress.note(
                 f"the state of {count(foreign, 'target')} was not written by this user on this "
-                "machine, so it is not believed, and the build begins anew"
+                "machine, so it is ignored, and the build starts over"
                 + (f" ({trouble})" if (trouble := machine_key().trouble) else "")
             )
         for work in works:
@@ -271,7 +271,7 @@ class _BuildRun:
                 crew.send_home()
 
     def publish(self) -> None:
-        """Publish the images, and what else was asked for."""
+        """Publish the images, and other requested artifacts."""
         publication = Publication(self.spec, self.options, self.engine, self.progress)
         self.push_error = publication.publish(self.works, self.report)
 
@@ -285,8 +285,7 @@ class _BuildRun:
             self.result(),
             exit_code=EXIT_INTERRUPTED,
             error=(
-                f"interrupted; finished and kept: {', '.join(finished) or 'nothing'}; run again to "
-                "go on from there"
+                f"interrupted; finished: {', '.join(finished) or 'nothing'}; run again to continue"
             ),
         )
 
@@ -326,7 +325,7 @@ class _BuildRun:
     def target_result(self, work: BuildWork) -> TargetResult:
         """The gates of one target, and the smoke commands that another machine has to run."""
         not_run: tuple[str, ...] = ()
-        # What fails before it has other reasons for not running.
+        # Earlier failures have other reasons for not running.
         if self.options.smoke and work.gates["build"] == "passed":
             commands = checks.not_run_here(work.target, self.judge.has_device(work.target.backend))
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
@@ -349,14 +348,14 @@ def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str,
     return job is not None and not job.load
 
 
-# Generated files that git keeps, and that were not what the specification and the locks give
+# Outdated generated files in git
 
 
 #: Seconds.
 _PATIENCE = 30
 
 
-def outdated(spec: Spec, generated: Collection[str]) -> tuple[str, ...]:
+def find_outdated(spec: Spec, generated: Collection[str]) -> tuple[str, ...]:
     """Paths of those files, relative to the specification; call it once all files are written.
 
     Git's index holds what somebody committed or is about to commit, so a file that a run corrects

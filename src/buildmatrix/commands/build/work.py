@@ -1,4 +1,4 @@
-"""One target on its way through the gates of a build, and the builders that it waits for."""
+"""State and result of one target in a build, and the schedule of its builders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Options:
     fail_fast: bool = False
     #: Findings of this severity or above fail a gate.
     fail_on: FailOn = "error"
-    #: What is undecided counts as a finding.
+    #: True if undecided results count as findings.
     strict: bool = False
     #: A lock that is missing or stale fails its target, instead of being made.
     locked: bool = False
@@ -78,9 +78,6 @@ class Options:
     today: date = field(default_factory=date.today)
 
 
-# One target on its way through the gates of a build: its state so far, and its result
-
-
 #: The later, the worse.
 _WORSE: tuple[GateState, ...] = ("not-run", "passed", "undecided", "failed")
 
@@ -101,14 +98,14 @@ class BuildWork:
     #: Builders that had it in this run, in their order.
     attempts: list[BuilderAttempt] = field(default_factory=list)
     cached: bool = False
-    #: What of its inventory goes into the report: inventories are large, and there are many.
+    #: Part of its inventory for the report: inventories are large, and there are many.
     scanned: Inventory | None = None
     gates: dict[Gate, GateState] = field(default_factory=lambda: dict.fromkeys(GATES, "not-run"))
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    #: What the image does on the node classes.
+    #: States of the image on node classes.
     nodes: tuple[NodeFit, ...] | None = None
-    #: Whose its bytes are.
+    #: Owners of its bytes.
     composition: Composition | None = None
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
@@ -176,7 +173,7 @@ class BuildWork:
 
     @property
     def key(self) -> str:
-        """The key of what its builder makes."""
+        """Key of its builder's result."""
         return self.key_on(self.job.builder if self.job is not None else None)
 
     @property
@@ -238,10 +235,10 @@ class BuildWork:
         )
 
 
-# Schedule of several builders, each with as many slots as it builds targets at a time.
+# Schedule of several builders.
 #
-# A slot that is free takes, of all targets that wait, the one that its builder's cache is warmest
-# for: one that shares a lock or a base with what this builder has built, and no other has.
+# A free slot takes the waiting target for which its builder's cache is warmest: one that shares a
+# lock or a base with targets built by this builder and no other.
 
 
 @dataclass(slots=True)
@@ -262,7 +259,7 @@ class Builders:
         self._changed = threading.Condition()
         self._free = dict.fromkeys(names, jobs)
         self._waiting = list(waiting)
-        #: What lies in the cache of each, as far as the journal and this run say.
+        #: Known contents of each builder's cache, from the journal and this run.
         self._warm = {
             name: {part for work in waiting if work.home == name for part in _parts(work)}
             for name in names

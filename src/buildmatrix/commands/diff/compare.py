@@ -128,7 +128,7 @@ def compare_environment(
     return tuple(changes)
 
 
-# Findings and verdicts of two sides that were judged for the same backend
+# Findings and verdicts for the same backend
 
 
 _Key = tuple[str, str]
@@ -388,7 +388,7 @@ def _compare_environment(
     return compare_environment(old, new)
 
 
-# `diff`: comparison of two sides, and its exit code
+# Whole comparison, and its exit code
 
 
 def compare_sides(before: Side, after: Side) -> Comparison:

@@ -73,7 +73,7 @@ def _sort_naturally(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=natural))
 
 
-# Distributions that were added, removed or changed
+# Distributions
 
 
 #: Names of the first parts of a release (PEP 440), by decreasing importance.
@@ -232,7 +232,7 @@ def _compare_requirements(
     return tuple(sorted(after - before)), tuple(sorted(before - after))
 
 
-# Vendor libraries of a side, with versions, and changes to them.
+# Vendor libraries and their versions.
 #
 # No source always has the version of a library, so the most exact one wins: the version of the
 # vendor's own distribution that ships it, then the longer of the versions in its SONAME and in its

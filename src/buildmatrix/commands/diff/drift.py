@@ -257,9 +257,6 @@ def _public_version(version: str) -> str:
     return valid.public if valid is not None else version.partition("+")[0]
 
 
-# `diff --targets`: comparison of the targets of one specification
-
-
 def compare_targets(
     outcomes: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path] = ()
 ) -> Drifts:

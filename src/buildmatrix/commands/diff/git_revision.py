@@ -17,7 +17,7 @@ from pathlib import Path
 from buildmatrix.base import child
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.base.scratch import scratch
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 
 #: Suffixes of possible inputs: requirements, projects, locks, environments, settings and templates.
 _SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2", ".yml", ".yaml")
@@ -85,7 +85,7 @@ def make_relative(sources: Sequence[str], root: Path) -> tuple[str, ...]:
 
 
 def _make_relative(source: str, root: Path) -> str:
-    parsed = declared(source, root)
+    parsed = parse_declared(source, root)
     if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
     try:

@@ -60,7 +60,7 @@ class Library:
 class Side:
     """One of the two sides of a comparison, as far as it is known."""
 
-    #: As named by the user: `docker:app:1.4`.
+    #: Name given by the user: `docker:app:1.4`.
     source: str
     kind: Kind
     #: Subject of a report; empty if `source` says it.

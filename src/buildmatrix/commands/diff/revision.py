@@ -25,7 +25,7 @@ from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved
 
 _MOST_NAMED = 6
@@ -50,7 +50,7 @@ def extract_inputs(inputs: AuditInputs, ref: str) -> Iterator[Revision]:
 def _list_inputs(inputs: AuditInputs) -> Iterator[str]:
     """Yield the current input files relative to the root, which may have any name."""
     for source in make_relative(inputs.sources, inputs.root):
-        parsed = declared(source, inputs.root)
+        parsed = parse_declared(source, inputs.root)
         if parsed.is_file and not Path(parsed.name).is_absolute():
             yield parsed.name
     if inputs.spec is not None:
@@ -136,7 +136,7 @@ def _find_inputs(session: AuditSession, ref: str, revision: Revision) -> Revisio
         )
     sources = make_relative(now.sources, now.root)
     for source in sources:
-        parsed = declared(source, now.root)
+        parsed = parse_declared(source, now.root)
         if not parsed.is_file:
             continue
         if Path(parsed.name).is_absolute():

@@ -127,7 +127,7 @@ def _add_wheel(
     )
 
 
-# Settings for both sides of a comparison, and the facts of one side
+# Settings for both sides
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def _apply_waivers(side: Side, spec: Spec, settings: DiffSettings) -> Side:
     return replace(side, findings=findings, is_undecided=is_undecided(report))
 
 
-# A saved report as one side of a comparison
+# Saved reports
 
 
 def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> Side:

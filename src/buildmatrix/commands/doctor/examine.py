@@ -206,7 +206,7 @@ def _examine_backends(
         yield backend, hosts, [collect_facts(machine, backend, host, runtimes) for host in hosts]
 
 
-# Accelerator libraries mapped by a live process, and their origins.
+# Accelerator libraries of a live process.
 #
 # Source: proc_pid_maps(5) and proc_pid_mountinfo(5); nothing of the process is run or stopped.
 # Paths are in the process's own mount namespace.

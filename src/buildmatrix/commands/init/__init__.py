@@ -1,1 +1,1 @@
-"""The command `init`: a first specification from what a project already has."""
+"""`init`: write a first specification from a project's requirements or locks."""

@@ -1,4 +1,4 @@
-"""The first specification of a project, from its requirements or from its lock."""
+"""Write the first specification of a project, from its requirements or its lock."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _known_runtime(
     return (runtime, {}) if runtime and known else ("any", {})
 
 
-# The first specification of a project, written from what it already has
+# From requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def first_spec(
 
 
 def resolved_torch(inputs: Sequence[Path], root: Path) -> str | None:
-    """What of the inputs requires torch, by a resolution; see `Answers.torch`."""
+    """Return the input that requires torch, by a resolution; see `Answers.torch`."""
     advice = read_advice()
     project = read_inputs(inputs)
     if "torch" in project.distributions:
@@ -276,7 +276,7 @@ def resolved_torch(inputs: Sequence[Path], root: Path) -> str | None:
 
 
 def _choices(project: ProjectInputs, advice: Advice, answers: Answers) -> list[Choice]:
-    """What the knowledge says of the requirements, and of torch where one of these requires it."""
+    """Return the advice about the requirements, and about torch if one of them requires it."""
     distributions = dict(project.distributions)
     if answers.torch and "torch" not in distributions:
         distributions["torch"] = answers.torch

@@ -1,4 +1,4 @@
-"""Facts that `init` starts from: requirement inputs, and answers of an index and registries."""
+"""Inputs of `init`: requirement files, and answers of an index and registries."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from buildmatrix.net.registry.reference import Reference
 
 @dataclass(slots=True)
 class ProjectInputs:
-    """What the inputs say."""
+    """Contents of the inputs."""
 
     #: Normalized name → `file:line` of its first mention, in order.
     distributions: dict[str, str] = field(default_factory=dict)
-    #: What was not understood, with its place and the reason: `requirements.txt:7: ...`.
+    #: Unreadable inputs, with place and reason: `requirements.txt:7: ...`.
     unread: list[str] = field(default_factory=list)
     name: str = ""
     version: str = ""
@@ -45,7 +45,7 @@ class ProjectInputs:
     extras: list[str] = field(default_factory=list)
     #: Extras that some other part excludes (`conflicts` of `[tool.uv]`).
     conflicting: set[str] = field(default_factory=set)
-    #: Whether the project itself, or its workspace, can be installed; and its scripts.
+    #: True if the project itself, or its workspace, can be installed; and its scripts.
     is_package: bool = False
     scripts: list[str] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
     inputs.unread += map(str, project.problems)
 
 
-# Questions of `init` to an index and to registries; without an answer, nothing is lost
+# Queries to an index and to registries; nothing depends on an answer
 
 
 #: A first specification is written without digests rather than waited for.
@@ -120,9 +120,9 @@ _PATIENCE = Patience(tries=1, connect=3.0, silence=5.0, request=8.0)
 def asker_of_torch(
     requirements: Sequence[str], pyproject: str | None, root: Path, python: str, base: str
 ) -> str | None:
-    """What leads to torch, `sentence-transformers, requirements.in:3`; empty where nothing does.
+    """Return the requirer of torch, `sentence-transformers, requirements.in:3`; empty if none.
 
-    None where the requirements, files below `root`, cannot be resolved.
+    None if the requirements, files below `root`, cannot be resolved.
     """
     target = dataclasses.replace(
         bare_target("cpu", "cpu", base=base, python=python),

@@ -1,7 +1,7 @@
-"""Locks that a project has, and which of their parts are for which backend.
+"""Assign the parts of a project's locks to backends.
 
-A part (an extra, a group, a file of its own) is taken for a backend where its name says so and what
-is locked in it does not say otherwise. Everything else is left to a person, with the line to write.
+A part (an extra, a group, a file of its own) is for a backend if its name says so and its locked
+distributions do not contradict. Other parts are left to the user, with the line to write.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class OpenPart:
 class LockedProject:
     """The parts of a project's locks, by backend."""
 
-    #: As they are called in a specification.
+    #: Names in a specification.
     locks: tuple[str, ...]
     python: str
     parts: list[LockedPart] = field(default_factory=list)
@@ -126,7 +126,7 @@ def find_locks(folder: Path) -> tuple[Path, ...]:
             if path.is_file() and kind(path)
         ]
         if found:
-            # Of several folders with locks, the nearest.
+            # The nearest of several folders with locks.
             return tuple(path for path in found if path.parent == found[0].parent)
     return ()
 
@@ -168,9 +168,9 @@ def read_locked(
     *,
     install_project: bool = False,
 ) -> LockedProject:
-    """Which parts of `locks`, paths below `root`, are for which backend.
+    """Assign the parts of `locks`, paths below `root`, to backends.
 
-    Takes the first of `pythons` that most of these parts can be installed with. A part that none of
+    Uses the first of `pythons` with which most of these parts can be installed. A part that none of
     `pythons` can install is open.
 
     Raises:
@@ -234,7 +234,7 @@ class _LockReader:
 
     def read(self, locks: Sequence[str]) -> LockedProject:
         project = LockedProject(tuple(locks), self.python)
-        is_whole = len(locks) == 1 and self._named(_middle(locks[0])) is None
+        is_whole = len(locks) == 1 and self._find_backend(_middle(locks[0])) is None
         if is_whole:
             self._divide(locks[0], project)
             return project
@@ -290,7 +290,7 @@ class _LockReader:
 
     def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
         """Assign a part whose name says for which backend it is."""
-        named = self._named(name)
+        named = self._find_backend(name)
         if named is None:
             if not (part.extras or part.groups):
                 project.open.append(OpenPart.of(part, "its name names no backend"))
@@ -330,7 +330,7 @@ class _LockReader:
             return
         project.parts.append(found_part)
 
-    def _named(self, name: str) -> tuple[str, str] | None:
+    def _find_backend(self, name: str) -> tuple[str, str] | None:
         """The backend that a name says, and its toolkit; None for no backend, or for several."""
         words = re.split(r"[^a-z0-9]+", name.lower())
         found: dict[str, str] = {}
@@ -379,9 +379,9 @@ class _LockReader:
         return lock.packages, lock.left_out
 
     def obstacle(self, part: LockedPart) -> str | None:
-        """Why the part cannot be installed with this Python; None where it can.
+        """Return the reason why the part cannot be installed with this Python; None if it can.
 
-        A lock that is older than its project can be made anew: `buildmatrix lock` says so.
+        A stale lock is no obstacle: `buildmatrix lock` reports it.
         """
         target = self._target(part)
         why = trouble_with(self.root, target, allow_stale=True)

@@ -1,4 +1,4 @@
-"""Parts of a first specification, as text, and the advice that they follow."""
+"""Sections of a first specification as text, and the advice behind them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NO_ANSWERS = Answers()
 
 
 def read_advice() -> Advice:
-    """What `init` knows about distributions; the catalogue knows the backends."""
+    """Read the advice of `init` about distributions; the catalogue has the backends."""
     data = files("buildmatrix.commands.init").joinpath("data/init.toml").read_bytes()
     return msgspec.toml.decode(data, type=prepare_type(Advice))
 
@@ -194,7 +194,7 @@ def runtime_line(runtimes: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def about_backend(build: BackendBuild) -> Iterator[str]:
-    """What a reader has to know of a backend, where each thing comes from among it."""
+    """Yield notes on a backend for the reader of a specification, with their sources."""
     yield f"{build.title}."
     if build.base is None:
         yield (

@@ -142,9 +142,6 @@ def _find_use(backend: str, arch: str, kind: str, machines: Machines | None) -> 
     return "" if best == "unknown" else best
 
 
-# Sums of each vendor's files by role
-
-
 #: Evidence of a vendor's file, or part of one; the other kinds only refer to something.
 _HOLDS = ("bundled", "tool", "device-code", "static")
 

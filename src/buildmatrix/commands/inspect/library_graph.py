@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.reports.drawings import MOST_BOXES, Arrow, Box, Drawing, known_arrows
+from buildmatrix.reports.drawings import MOST_BOXES, Arrow, Box, Drawing, select_arrows
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import LINKS, Edge, Graph, Node
 
@@ -68,7 +68,7 @@ def draw_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ())
     if len(boxes) > MOST_BOXES:
         title += f"; only {MOST_BOXES} of {len(boxes)} boxes are shown"
     boxes = boxes[:MOST_BOXES]
-    return Drawing(title, tuple(boxes), tuple(known_arrows(arrows, boxes)))
+    return Drawing(title, tuple(boxes), tuple(select_arrows(arrows, boxes)))
 
 
 def _merge_similar(

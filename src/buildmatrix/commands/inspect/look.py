@@ -189,7 +189,7 @@ def inspect_tree(
     )
 
 
-# Wheel variants for `inspect`: their build targets, and the one that a target takes
+# Wheel variants
 
 
 #: Files with only metadata of variants.
@@ -253,7 +253,7 @@ def _make_use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
     return VariantUse(machines, "not-taken", reason)
 
 
-# Machines of a target, for `inspect`
+# Machines of a target
 
 
 def find_machines(spec: Spec, targets: Sequence[Target], select: str) -> Machines:

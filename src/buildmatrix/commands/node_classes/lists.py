@@ -110,7 +110,7 @@ def _read_one(
         others = sorted({item.kind for item in document.items if item.kind not in ("", "Node")})
         if others:
             kinds = ", ".join(map(quoted, others[:4]))
-            raise UsageError(f"{title} lists {kinds}, and not only nodes; {_WANTED}")
+            raise UsageError(f"{title} lists {kinds}, not only nodes; {_WANTED}")
         reader.read(document.items)
     else:
         kind = document.kind or document.schema
@@ -118,7 +118,7 @@ def _read_one(
 
 
 def _describe_kind(kind: str) -> str:
-    return f"a {quoted(kind)} and no list of nodes" if kind else "no list of nodes"
+    return f"a {quoted(kind)}, not a list of nodes" if kind else "not a list of nodes"
 
 
 def _describe_other(data: bytes, reason: str) -> str:
@@ -126,13 +126,13 @@ def _describe_other(data: bytes, reason: str) -> str:
     try:
         kinds = msgspec.json.decode(data, type=prepare_type(_Kinds))
     except msgspec.DecodeError:
-        return f"no list of nodes ({reason})"
+        return f"not a list of nodes ({reason})"
     inner = sorted({item.kind for item in kinds.items} - {"", "Node"})
     if inner:
-        return f"a list of {', '.join(map(quoted, inner[:4]))} and no list of nodes"
+        return f"a list of {', '.join(map(quoted, inner[:4]))}, not of nodes"
     if kinds.kind not in ("", "List", "NodeList", "Node"):
         return _describe_kind(kinds.kind)
-    return f"no list of nodes ({reason})"
+    return f"not a list of nodes ({reason})"
 
 
 def _read_host(data: bytes, title: str, catalogue: Catalogue) -> Node:
@@ -141,7 +141,7 @@ def _read_host(data: bytes, title: str, catalogue: Catalogue) -> Node:
     try:
         held = parse(data, Diagnosis)
     except ValueError as error:
-        raise UsageError(f"{title} is no diagnosis of a host: {error}; {_WANTED}") from error
+        raise UsageError(f"{title} is not a diagnosis of a host: {error}; {_WANTED}") from error
     return Node(
         held.host or title,
         tuple(
@@ -166,7 +166,7 @@ def _memory(devices: HostDevices, catalogue: Catalogue) -> str:
     return (amounts.pop() or "") if len(amounts) == 1 else ""
 
 
-# Machines to `[node-class.NAME]` tables of a specification
+# Tables of a specification
 
 
 #: Names in one comment or note.

@@ -24,7 +24,7 @@ class Machine:
     """Attributes that determine a machine's class; unknown ones are empty, or 0."""
 
     backend: str
-    #: As spelled by a label or a tool.
+    #: Spelling of a label or a tool.
     products: tuple[str, ...] = ()
     #: From labels; the catalogue has those of the products.
     archs: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class SeenNodes:
     unknown: dict[str, int] = field(default_factory=dict)
 
 
-# Meaning of a node's labels and resources, by the catalogue
+# Meaning of labels and resources, by the catalogue
 
 
 #: Longest key with value of a label (Kubernetes: 317 and 63 characters), and name of a resource.

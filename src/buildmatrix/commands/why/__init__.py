@@ -1,1 +1,1 @@
-"""`why`: requirers, linkers and openers of a library, in one graph of everything known."""
+"""`why`: find the requirers, linkers and openers of a library in one graph."""

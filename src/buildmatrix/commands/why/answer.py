@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from buildmatrix.catalogue.load import Catalogue
 
 
-# Meaning of LIBRARY in a graph: the nodes of a question.
+# Nodes named by LIBRARY.
 #
 # A backend or a vendor stands for all its nodes; a path, a soname, a distribution or a glob for
 # nodes with that name. `libcudart` also matches `libcudart.so.12`, and `cudart` matches
@@ -339,7 +339,7 @@ def _compute_cost(edge: Edge) -> int:
     return LOADED if edge.rule == "loaded" else CERTAIN
 
 
-# Answer to a question: the chains to each matching node, and its state
+# Answer
 
 
 #: Nodes of one answer with chains: a pattern may match thousands.

@@ -184,7 +184,7 @@ def _find_section(item: Evidence, sections: Mapping[str, tuple[Section, ...]]) -
     )
 
 
-# Graph of the findings in a saved report, for images that are gone.
+# From a saved report, for images that are gone.
 #
 # A report has findings, with evidence and chains. It lacks everything that no rule objected to, and
 # search rules, symbols and layers.

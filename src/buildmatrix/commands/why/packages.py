@@ -197,7 +197,7 @@ def _find_roots(
     return tuple(sorted(requested)), tuple(sorted(free))
 
 
-# Requirements as edges of a graph, from installed metadata and from a lock
+# Requirements
 
 
 def make_requirement_edges(
@@ -212,7 +212,7 @@ def make_requirement_edges(
         for need in needs:
             lines_of.setdefault((name, need.name), []).append(need)
     for (name, wanted), several in lines_of.items():
-        # Of several lines, the one with the fewest conditions is the reason.
+        # The line with the fewest conditions is the reason.
         need = min(
             several, key=lambda item: (not _is_active(item, extras.get(name, ())), item.extra or "")
         )

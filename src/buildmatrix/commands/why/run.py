@@ -19,7 +19,7 @@ from buildmatrix.reports.why.model import Answer, Graph
 from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
 
-# Cache beside a target's inventory, from which `why` and `diff` answer at once.
+# Cache beside a target's inventory, also used by `diff`.
 #
 # An entry holds the stamps (device, inode, size, mtime, ctime) of all files that it was made from,
 # including those of the catalogue. If one differs, the entry is remade.
@@ -105,7 +105,7 @@ def _take_stamp(path: str) -> Stamp | None:
     return path, status.st_dev, status.st_ino, status.st_size, *times
 
 
-# `why`: the graph of a SOURCE, and questions to it
+# Graph and questions
 
 
 #: Cache keys of a target's graph: with its layers, and without them.
@@ -143,14 +143,14 @@ def make_graph(facts: Facts) -> SourceGraph:
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.commands.why.graph import join_graph
-    from buildmatrix.judge.locks import resolved
+    from buildmatrix.judge.locks import resolve_wheels
 
     catalogue = load(facts.catalogue)
     parted = split_leftovers(facts.inventory, catalogue)
     items = evidence(parted.whole, catalogue)
     graph = join_graph(
         parted.whole,
-        resolved(parted.installed),
+        resolve_wheels(parted.installed),
         items,
         catalogue,
         facts.lock,
