@@ -1,4 +1,4 @@
-"""Textual application of `explore`. It shows facts read before, and reads nothing."""
+"""Textual application of `explore`; it shows facts that were read before it starts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SUBJECTS, CHAINS = 12, 50
 BESIDE = 120
 _TITLES = {name: name.capitalize() for name in VIEWS}
 _EMPTY = {
-    "layers": "This is no image: it has no layers. Tab shows the distributions.",
+    "layers": "This is not an image: it has no layers. Tab shows the distributions.",
     "distributions": "No distribution.",
     "libraries": "No library.",
     "vendors": "Nothing of a vendor.",
@@ -155,7 +155,7 @@ class ExploreApp(App[None]):
     def _listing(self) -> Listing:
         return self._listings[self.view]
 
-    # What is to be seen
+    # Display
 
     def _title(self) -> None:
         exploration = self._exploration
@@ -174,7 +174,7 @@ class ExploreApp(App[None]):
 
     def _fill(self) -> None:
         rows = self._listing.rows(self.filters)
-        empty = "Nothing is left of these filters; Esc ends them."
+        empty = "No rows match the filters; Esc clears them."
         if not self._listing.items:
             empty = _EMPTY[self.view]
         elif not self.filters.is_searching and not self.filters.hidden:

@@ -94,7 +94,7 @@ def _hidden(item: Item, exploration: Exploration) -> Iterator[Detail]:
         return
     buried = exploration.inventory.buried[int(item.key)]
     graph = exploration.source.graph
-    yield Detail("hidden", words.buried(graph, buried, size(buried.size)), "bad")
+    yield Detail("hidden", words.describe_hidden(graph, buried, size(buried.size)), "bad")
     if buried.names:
         yield Detail("holds", listing(buried.names, MOST))
 

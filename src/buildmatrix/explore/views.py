@@ -197,9 +197,6 @@ def shorten_folder(folder: str) -> str:
     return folder
 
 
-# The four views: by layer, by installer, by library, and by vendor
-
-
 OTHER_FILES = "other files"
 
 

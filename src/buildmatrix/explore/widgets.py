@@ -124,7 +124,7 @@ class Bar(Lines):
         self.show([align(self._left, self._right, event.size.width)])
 
 
-# List of rows with a cursor, and columns of sizes, vendors and names
+# Rows: cursor, and columns of sizes, vendors and names
 
 
 #: Terminal width from which a bar shows a row's share of the whole, and its cells.
@@ -262,7 +262,7 @@ def _make_bar(item: Item, whole: int) -> list[Piece]:
     ]
 
 
-# Texts of the screen: details and answers as lines of one width, and the help page
+# Texts: details and answers as lines of one width, and the help page
 
 
 _NAME = 12
@@ -332,7 +332,7 @@ def format_paragraphs(text: str, width: int) -> list[list[Piece]]:
     return lines
 
 
-# A page of text over the screen of `explore`: chains, details of a file, the keys
+# Pages of text
 
 
 #: Text of a page that is still being made.
