@@ -1,6 +1,8 @@
-"""`fleet`: judge many images or repositories at once, reading each layer and wheel once.
+"""Many images or repositories, judged at once; each layer and wheel is read once.
 
-The data flow: `subjects` lists the fleet; `work` has the steps of a worker (resolve a reference,
-read a layer, judge an image), which saves its results in the store shared by all workers; `cluster`
-passes the work to Dask; `run` combines the answers.
+In: registries, lists, clusters or repositories, and settings for the workers.
+Out: a `reports.fleet.model.FleetReport`, and JSON Lines as results arrive.
+`subjects` and `repositories` list the fleet. `work` and `auditing` have the steps of a worker,
+which saves its results in the store shared by all workers. `cluster` passes the work to Dask, and
+`run` combines the answers.
 """

@@ -28,12 +28,7 @@ from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 
-# Cache of results: the same image with the same question is judged once.
-#
-# The key of an entry covers all inputs of its results (`judging.ImageQuestion.make_key`): the
-# digest of the manifest, the platform, the backend's sources, the node classes to check, the user's
-# data files, and the code with its catalogue. The date is not included: no result of a fleet
-# depends on it.
+# Results of one image
 
 
 Value = TypeVar("Value")
@@ -97,12 +92,12 @@ def add_subject(result: FleetResult, subject: Subject, alike: ResultInterner) ->
     )
 
 
-# Results of earlier runs about all images of a repository, in one store entry.
+# Results of a repository's images in one entry.
 #
-# Each image has its own entry, written as soon as it is judged (`answers`), so a later run would
-# request ten thousand of them. Therefore a run writes one entry per repository at its end: the
-# meaning of each tag, and the results. It only makes lookups faster: an image that is missing from
-# it, or had another digest then, is looked up by itself.
+# Each image has its own entry, written as soon as it is judged, so a later run would request ten
+# thousand of them. Therefore a run writes one entry per repository at its end: the meaning of each
+# tag, and the results. It only makes lookups faster: an image that is missing from it, or had
+# another digest then, is looked up by itself.
 
 
 #: Size limit of all entries in a machine's folder; an image has some 2 KB.
@@ -116,11 +111,11 @@ _THREADS = 8
 class RememberedImage(msgspec.Struct, frozen=True):
     """Results about the image of a tag at that time."""
 
-    #: Of the index, if it was one.
+    #: Digest of the index, if it was one.
     digest: str
     #: Key of all inputs of the results: `judging.ImageQuestion.make_key`.
     key: str
-    #: As saved by `answers.CachedResults`; decoded when needed.
+    #: Bytes saved by `CachedResults`; decoded when needed.
     packed: msgspec.Raw
 
     def results(self) -> tuple[FleetResult, ...]:

@@ -1,4 +1,4 @@
-"""Audit of repositories: each distinct file is an independent task, judged on the index."""
+"""Audit repositories: each distinct file is an independent task, judged on the index."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ if TYPE_CHECKING:
     from buildmatrix.fleet.cluster import Cluster
 
 
-# Work on a file of a repository: its resolved distributions are judged on the index.
-#
-# Failures of the index or of the file are part of the answer; nothing is raised for them.
+# A task: one file, whose resolved distributions are judged on the index
 
 
 #: Wheels that one worker reads at a time, beside other workers.
@@ -270,9 +268,7 @@ def _add_holder(result: FleetResult, holder: Holder) -> FleetResult:
     )
 
 
-# Run over repositories: each distinct file is an independent task.
-#
-# Only files that need an unavailable index wait for it, within limits (`waiting`).
+# The run. Only files that need an unavailable index wait for it, within limits (`failures`).
 
 
 #: Tasks per worker thread: the current one, and the next.

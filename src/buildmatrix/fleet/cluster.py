@@ -125,8 +125,8 @@ class Cluster:
             self._died += own > 0
             if own and self._died == _MANY_DIED:
                 self._note(
-                    f"{self._died} workers of {self._where} ended while they had work; where that "
-                    "goes on, give each more memory, or look at what ends them"
+                    f"{self._died} workers of {self._where} ended while they had work; if that "
+                    "continues, give each more memory, or find out why they end"
                 )
 
     async def run_work(

@@ -29,7 +29,7 @@ from buildmatrix.net.registry.manifests import ManifestBytes
 from buildmatrix.net.registry.mirrors import Mirrors
 from buildmatrix.net.registry.reference import Reference
 
-# Repository access of workers, whose credentials are their own.
+# Repository access.
 #
 # A worker reads credentials where it runs, so a worker with another setup may have less access.
 # Refused work goes to another worker, and the report lists the workers without credentials.
@@ -79,7 +79,7 @@ def describe_problems(accesses: Mapping[str, RepositoryAccess]) -> Iterator[str]
         yield f"{host} refused {repositories} to {who} {addresses}; {rest}"
 
 
-# Shared state of a process for all tasks of a run: connections, store, catalogue
+# Context of a process for all tasks of a run
 
 
 Answer = TypeVar("Answer")

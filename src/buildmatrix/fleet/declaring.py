@@ -26,9 +26,7 @@ from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolved import Resolved
 
-# Files that a file of a repository reads, by its text: nothing is resolved here.
-#
-# A worker gets only these files. A file missed here is missing there, which is reported.
+# Files that a file reads, by its text
 
 
 #: Number of files, and bytes of all together.
@@ -114,9 +112,7 @@ def _find_references(path: str, text: str, *, is_first: bool) -> Iterator[str]:
             yield beside(posixpath.join(other, _PYPROJECT))
 
 
-# Files of a repository that declare distributions, and those that repeat others.
-#
-# Only names and texts count, independent of the source of the files.
+# Declarations of a repository, without duplicates
 
 
 #: Returns the contents of a file of the repository, as far as readable.
@@ -184,7 +180,7 @@ def find_covered(paths: Iterable[str], text: TextOf) -> Iterator[str]:
                 continue  # Judging the file itself reports it.
 
 
-# Cache of results about repository files: unchanged files are not judged again.
+# Cached results: unchanged files are not judged again.
 #
 # The key of an entry covers the bytes of a file and of all that it reads, its backend, the
 # platform, the user's data files, and the code with its catalogue. A lock with hashes of its wheels

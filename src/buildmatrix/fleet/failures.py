@@ -219,8 +219,8 @@ class RegistryWaiting:
                 left, longest = host.next - self._now(), self._options.longest
                 if left > longest:
                     raise RegistryUnavailableError(
-                        f"{name} asks to be left alone for {math.ceil(left)} s and was not asked "
-                        "for this; run it again later"
+                        f"{name} is rate-limited for {math.ceil(left)} s and was not asked for "
+                        "this; run it again later"
                     )
                 if self._now() - since > longest and left > 0:
                     raise RegistryUnavailableError(

@@ -10,7 +10,7 @@ from typing import TypeVar
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.reports.fleet.model import BackendBy, FleetResult
 
-# Subjects of a fleet, and messages to and from workers. All are sent between processes
+# Images
 
 
 Argument = TypeVar("Argument")
@@ -176,14 +176,14 @@ class ClusterOptions:
     scheduler: str = ""
 
 
-# Tasks and answers of workers for the files of repositories
+# Repositories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """Location of a file; equal files of many repositories are one task."""
 
-    #: As named in the fleet.
+    #: Name in the fleet.
     repository: str
     #: Relative to the root of the repository.
     path: str

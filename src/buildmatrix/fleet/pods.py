@@ -183,7 +183,7 @@ def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
         if document.kind == "Pod":
             return [msgspec.json.decode(data, type=prepare_type(_Pod))]
     except msgspec.ValidationError as error:
-        raise UsageError(f"{title} is no list of pods ({error}); {_WANTED}") from error
+        raise UsageError(f"{title} is not a list of pods ({error}); {_WANTED}") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{title} is not whole JSON: {error}; {_WANTED}") from error
     except RecursionError:

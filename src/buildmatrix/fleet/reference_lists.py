@@ -14,7 +14,7 @@ from buildmatrix.fleet.model import Subject
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.net.registry.reference import DEFAULT_TAG, Reference
 
-# Subjects of a fleet as listed by a source, with notes
+# Lists of subjects, with notes
 
 
 #: Places listed per image; the rest is counted.
@@ -107,7 +107,7 @@ def make_sentence(error: UndecidedError) -> str:
     return error.message.rstrip(".")
 
 
-# File of references, one per line: `HOST/NAME:TAG [node-class=NAME] [owner=NAME]`.
+# Files of references: `HOST/NAME:TAG [node-class=NAME] [owner=NAME]` per line.
 #
 # `#` begins a comment, at the beginning of a line or behind a space. A reference may occur in
 # several lines, and so run on several node classes.
@@ -141,11 +141,11 @@ def read_text(name: str, title: str) -> str:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{title} cannot be read: {reason}") from error
     if len(data) > LARGEST:
-        raise UsageError(f"{title} has more than {LARGEST:,} bytes, which no such list has")
+        raise UsageError(f"{title} has more than {LARGEST:,} bytes, the limit for a list")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{title} is not UTF-8, so it is no list") from None
+        raise UsageError(f"{title} is not UTF-8, so it cannot be a list") from None
 
 
 def _parse_subjects(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from buildmatrix.fleet.cluster import Cluster
 
 
-# JSON Lines written as results arrive, complete up to any end of the run
+# Journal: JSON Lines, complete up to any end of the run
 
 
 class ResultJournal(Closing):
@@ -68,7 +68,7 @@ class ResultJournal(Closing):
         except BrokenPipeError:
             raise
         except OSError as error:
-            self.trouble = f"{self._name} took no more lines: {reason(error)}"
+            self.trouble = f"{self._name} can no longer be written: {reason(error)}"
             self._take_back(written)
 
     def _take_back(self, written: int) -> None:
@@ -80,9 +80,7 @@ class ResultJournal(Closing):
             return
 
 
-# Run of a cluster until it is complete or ends early, with its results by then.
-#
-# Ctrl-C, a lost scheduler, and workers that are not replaced end it.
+# The run
 
 
 KILLED = (
@@ -145,8 +143,8 @@ async def run_to_end(run: Run, settings: WorkerSettings, options: ClusterOptions
             if not interrupted:
                 raise
             stopped = Interrupted(
-                f"interrupted: {run.describe_rest()}; what was read is kept in the store, and the "
-                "same command goes on from there"
+                f"interrupted: {run.describe_rest()}; results are in the store, and the same "
+                "command continues from there"
             )
         except ComponentError as error:
             # Earlier runs' results about other images are results, too.

@@ -207,7 +207,7 @@ def _list_repositories(
     if listed.error is not None:
         missing.append(_explain_missing_catalog(wanted.host, listed.error))
     if strange:
-        missing.append(f"{wanted.host} lists {count(strange, 'name')} that no repository can have")
+        missing.append(f"{wanted.host} lists {count(strange, 'name')} that cannot be a repository")
     return fitting
 
 
@@ -254,7 +254,7 @@ def _list_tags(
             return _RepositoryTags(tuple(sorted(tags)), make_sentence(error), others)
     missing = ""
     if strange:
-        missing = f"{reference.name}: {count(strange, 'name')} in its list can be no tag"
+        missing = f"{reference.name}: {count(strange, 'name')} in its list cannot be a tag"
     tags.sort(key=natural)
     is_undated = False
     if settings.newest:

@@ -33,7 +33,7 @@ from buildmatrix.fleet.model import Work, WorkerSettings
 from buildmatrix.images.store.cache import source_digest
 from buildmatrix.images.store.shared import SharedEntries, open_storage
 
-# Fitness of workers: those with the same results as this process.
+# Fitness: workers with the same results as this process.
 #
 # All their facts and results go into one store and one report. A worker with another version, or
 # with other sources or vendor data of the same version, could judge the same image differently. One
@@ -146,7 +146,7 @@ def find_astray(store: str, marker: str, missing: Mapping[str, str | BaseExcepti
     return ""
 
 
-# Execution of Dask tasks in a worker process
+# Execution of tasks
 
 
 Argument = TypeVar("Argument")
@@ -244,7 +244,7 @@ async def _replace_worker(worker: Worker, key: Any) -> None:
     await worker.close_gracefully(restart=True)
 
 
-# Preparation of a cluster's workers for a run: same code, same store, its settings.
+# Preparation for a run: same code, same store, its settings.
 #
 # Workers may end at any time: Dask starts others, which learn of the run from its plugin.
 
@@ -299,8 +299,8 @@ async def _hand_out(client: Client, where: str, plugin: RunPlugin) -> None:
                 raise
         await asyncio.sleep(_PAUSE)
     raise ComponentError(
-        f"the workers of {where} end as soon as they are told of this run; give each more memory, "
-        "or look at what ends them, and run the same command again"
+        f"the workers of {where} end as soon as they receive this run; give each more memory, "
+        "or find out why they end, and run the same command again"
     )
 
 
@@ -322,12 +322,12 @@ async def _check_store(client: Client, store: str, run: str, workers: Sequence[s
 def make_scheduler_lost(where: str) -> ComponentError:
     """Return the error of a run whose scheduler is gone."""
     return ComponentError(
-        f"{where} is gone; what was read until then is kept in the store: run the same command "
-        "again, and it goes on from there"
+        f"{where} was lost; results until then are in the store: run the same command again to "
+        "continue"
     )
 
 
-# Batches of small pieces of work that arrive while workers are busy.
+# Batches of small tasks that arrive while workers are busy.
 #
 # A task costs Dask about as much processor time on both ends as resolving a tag, so a task per
 # piece would double the cost of a fleet of small images. A batch is no larger than the share of the
