@@ -1,5 +1,7 @@
-"""The Python API: what `audit`, `scan`, `why`, `diff` and `fleet` do, as typed functions.
+"""The Python API: `audit`, `scan`, `why`, `diff`, `fleet_scan`, `fleet_audit` as functions.
 
+In: sources and options as plain values, and a `Workspace` with the settings of this machine.
+Out: a `CommandResult`: the document as data, and the exit code.
 `import buildmatrix` has all of these names; the command line calls the same functions.
 """
 

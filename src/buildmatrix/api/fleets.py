@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from buildmatrix.reports.fleet.model import FleetReport
 
 
-def answered(
+def make_result(
     sources: Sequence[str | os.PathLike[str]],
     listing: SubjectList,
     outcome: RunOutcome,
@@ -75,23 +75,23 @@ def earlier_report(path: Path) -> FleetReport:
         raise UsageError(f"{path} cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise UsageError(
-            f"{path} is no report of a fleet ({error}); write one with --format json=FILE"
+            f"{path} is not a fleet report ({error}); write one with --format json=FILE"
         ) from error
 
 
-def checked_store(store: str) -> str:
-    """The address of a store as workers are told it. Raises `UsageError` for what is none."""
+def check_store(store: str) -> str:
+    """Return the address of a store for workers. Raises `UsageError` for an invalid one."""
     from buildmatrix.images.store.shared import open_storage
 
     if store:
-        # What is wrong with its address is said at once, and workers have other folders.
+        # Report a wrong address at once; workers have other folders.
         open_storage(store)
         store = store if "://" in store or "::" in store else str(Path(store).absolute())
     return store
 
 
 def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
-    """Raise `UsageError` for what is none of `names`."""
+    """Raise `UsageError` for a name that is not in `names`."""
     from buildmatrix.matrix.document import did_you_mean
 
     if name not in names:
@@ -104,9 +104,6 @@ def check_backends(
     """Raise `UsageError` where a backend is named that is none of `names`."""
     for name in filter(None, (backend, *(item.backend for item in patterns))):
         check_name(name, names, "backend", "backends")
-
-
-# `fleet scan`, as a function
 
 
 def fleet_scan(
@@ -175,7 +172,7 @@ def fleet_scan(
     platform = platform or this_platform()
     patterns = tuple(map(parse_pattern, backend_of))
     earlier = earlier_report(since) if since is not None else None
-    store = checked_store(store)
+    store = check_store(store)
     check_backends(backend, patterns, catalogue.backends)
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
@@ -222,7 +219,7 @@ def fleet_scan(
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    return answered(
+    return make_result(
         sources,
         listing,
         outcome,
@@ -234,9 +231,6 @@ def fleet_scan(
         fail_on=fail_on,
         strict=strict,
     )
-
-
-# `fleet audit`, as a function
 
 
 def fleet_audit(
@@ -294,7 +288,7 @@ def fleet_audit(
     earlier = earlier_report(since) if since is not None else None
     check_backends(backend, patterns, catalogue.backends)
     settings = WorkerSettings(
-        store=checked_store(store),
+        store=check_store(store),
         platform=platform or PLATFORM,
         today=date.today(),
         backend=backend or "",
@@ -317,7 +311,7 @@ def fleet_audit(
     listing = SubjectList(
         missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
     )
-    return answered(
+    return make_result(
         sources,
         listing,
         outcome,

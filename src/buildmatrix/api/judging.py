@@ -40,7 +40,7 @@ def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
         return workspace.load(path)
 
 
-def with_policy(spec: Spec, other: Spec | None) -> Spec:
+def replace_policy(spec: Spec, other: Spec | None) -> Spec:
     """`spec` with the policy, the waivers and the accepted checks of `other`, if there is one."""
     if other is None:
         return spec
@@ -67,13 +67,13 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
     return waivers
 
 
-def with_gone(report: Report, path: Path | None) -> Report:
-    """The report with what of a baseline is there no more."""
+def add_gone(report: Report, path: Path | None) -> Report:
+    """Return the report with the baseline's findings that are gone."""
     if path is None:
         return report
-    from buildmatrix.reports.run.saved import compared, read
+    from buildmatrix.reports.run.saved import list_gone, read
 
-    return compared(report, read(path))
+    return list_gone(report, read(path))
 
 
 def known_findings(path: Path | None) -> frozenset[str]:
@@ -83,9 +83,6 @@ def known_findings(path: Path | None) -> frozenset[str]:
     from buildmatrix.reports.run.saved import read
 
     return frozenset(finding.fingerprint for finding in read(path).findings)
-
-
-# `audit`, as a function
 
 
 def audit(
@@ -157,7 +154,7 @@ def audit(
 
     def judge_of(spec: Spec | None) -> Judge:
         if other is not None:
-            spec = with_policy(spec or bare_spec(), other)
+            spec = replace_policy(spec or bare_spec(), other)
         return judge_for(spec, accepted, fail_on, date.today(), fingerprints)
 
     with ExitStack() as stack:
@@ -200,16 +197,13 @@ def audit(
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     code = most_severe([*decided, exit_code(report, fail_on, strict)])
-    return CommandResult(with_gone(report, baseline), code, RUN, session.inputs.root)
+    return CommandResult(add_gone(report, baseline), code, RUN, session.inputs.root)
 
 
 def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
     from buildmatrix.commands.diff.revision import extract_inputs
 
     return extract_inputs(session.inputs, ref)
-
-
-# `scan`, as a function
 
 
 def scan(
@@ -253,7 +247,7 @@ def scan(
         raise UsageError("--policy is for a target of a specification; give --select as well")
     if select is not None:
         spec, target = _declared(workspace, select, backend, runtime)
-        declared = with_policy(spec, policy_of(policy, workspace)), target
+        declared = replace_policy(spec, policy_of(policy, workspace)), target
     parsed = workspace.parse(source, "scan", lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with workspace.reading(platform=platform) as usual:
@@ -262,14 +256,14 @@ def scan(
     report = command.scan(
         facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared
     )
-    report = with_gone(report, baseline)
+    report = add_gone(report, baseline)
     return CommandResult(report, exit_code(report, fail_on, strict), RUN, Path())
 
 
 def _declared(
     workspace: Workspace, select: str, backend: str | None, runtime: str
 ) -> tuple[Spec, Target]:
-    """The target of the specification that is meant."""
+    """Return the selected target of the specification."""
     from buildmatrix.matrix.matrix import select as selected
 
     if backend is not None or runtime != "any":

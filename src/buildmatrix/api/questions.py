@@ -137,9 +137,6 @@ def drift(
     return CommandResult(drifts, exit_code(drifts, resolved, fail_on), DRIFT)
 
 
-# `why`, as a function
-
-
 #: Nodes that one answer shows in full; `every` shows more.
 SUBJECTS, ALL_SUBJECTS = 6, 50
 #: Chains to one thing, with `every`.

@@ -17,7 +17,7 @@ from buildmatrix.base.errors import EXIT_OK, ComponentError, UsageError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import safe
 from buildmatrix.engines.choice import AUTO
-from buildmatrix.reports.formats import Destination, Format, by_name, names
+from buildmatrix.reports.formats import Destination, Format, find_format, names
 from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class CommandResult(Generic[Document]):
         """
         form = self._format(format)
         if form.syntax.binary:
-            raise UsageError(f"the format {format} is no text; take `data`")
+            raise UsageError(f"the format {format} is not text; use `data`")
         to = Destination(
             width=width, every=every, exit_code=self.exit_code, time=time_of_writing()
         ).below(self.root)
@@ -90,11 +90,11 @@ class CommandResult(Generic[Document]):
 
     def _format(self, name: str) -> Format:
         if name not in names(self.formats):
-            raise UsageError(f"there is no format {name!r}; take {', '.join(names(self.formats))}")
-        return by_name(self.formats, name)
+            raise UsageError(f"there is no format {name!r}; use {', '.join(names(self.formats))}")
+        return find_format(self.formats, name)
 
 
-# Settings that all calls share: the specification, and the caches, engine and network of a machine.
+# The settings of a machine
 
 
 #: Seconds before progress is shown.
@@ -259,7 +259,7 @@ class Workspace:
 
     @contextmanager
     def counting(self, label: str, unit: str) -> Iterator[Watch]:
-        """Show how much of what takes longer than `_PATIENCE` is done."""
+        """Show the progress of work that takes longer than `_PATIENCE`."""
         started = time.monotonic()
         with ExitStack() as stack:
 
@@ -288,7 +288,7 @@ class Workspace:
         from buildmatrix.images.store.cache import default_folder
         from buildmatrix.sources.state.folder import images_folder
 
-        # What is built is kept, whatever is not to be read from the cache.
+        # Built layers are kept even if the cache is not to be read.
         kept = _cache_in(default_folder(os.environ), self.log)
         store = ImageStore(default_folder(os.environ) / "images", kept)
         registry = replace(self, offline=False).registry()
@@ -297,7 +297,7 @@ class Workspace:
 
 @functools.cache
 def _cache_in(folder: Path, log: Log) -> Cache:
-    """One for all calls: what is wrong with it is said once."""
+    """Return one cache for all calls, so that its problems are reported once."""
     from buildmatrix.images.store.cache import Cache
 
     return Cache(
