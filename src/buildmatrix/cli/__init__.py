@@ -1,5 +1,7 @@
-"""The command line: options, calls and output of each command; no logic.
+"""The command line: one module per command, with its options, its call and its output; no logic.
 
+In: arguments, environment variables and settings.
+Out: documents on standard output or in files, messages on standard error, and an exit code.
 A command's module is imported only when that command runs, so that `--help` answers at once.
 """
 
@@ -33,10 +35,10 @@ from buildmatrix.cli.completing import VARIABLE
 from buildmatrix.cli.options import (
     GLOBAL_OPTIONS,
     CommandSettings,
+    add_global_options,
     check_loudness,
     option,
-    stacked,
-    with_global_options,
+    stack_options,
 )
 
 #: Command → one line for `--help` and for completion.
@@ -52,14 +54,14 @@ COMMANDS = {
     "fleet": "Judge many images at once, or the locks of many repositories.",
     "why": "Show every chain from a requirement to a library.",
     "inspect": "Show what one binary, wheel, image or tree holds.",
-    "explore": "Look through an image, a tree, a lock or a wheel, on the screen.",
+    "explore": "Browse an image, a tree, a lock or a wheel in the terminal.",
     "diff": "Show what changed between two images, wheels, locks or reports.",
     "verify": "Check the signed verdict of an image in a registry.",
     "preflight": "Import, compute and warm up in images, up a ladder of rungs.",
     "smoke": "Run the smoke commands of a target that was built.",
-    "node-classes": "Describe the machines of a cluster, and check what was written of them.",
+    "node-classes": "Describe the machines of a cluster, and check node classes against them.",
     "doctor": "Show what this machine can do: engine, resolver, devices.",
-    "cache-key": "Print the key for what a node class compiles.",
+    "cache-key": "Print the compile-cache key for a node class.",
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
     "schema": "Print the JSON schema of the specification or of a document.",
@@ -134,7 +136,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module."""
-        return with_global_options(load_command(cmd_name)) if cmd_name in COMMANDS else None
+        return add_global_options(load_command(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -156,7 +158,7 @@ class LazyGroup(click.Group):
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "--file": {"default": Path("buildmatrix.toml"), "show_default": True}
 }
-_before_the_command = stacked(
+_before_the_command = stack_options(
     *(
         option(*declarations, **attributes, **_DEFAULTS.get(declarations[-1], {}))
         for declarations, attributes in GLOBAL_OPTIONS
@@ -259,7 +261,7 @@ def _explain_defect(error: Exception, arguments: Sequence[str] | None) -> None:
 
 
 def _let_go() -> None:
-    """Drop what could not be written: Python would try again at exit, and end with 120 or noise."""
+    """Drop unwritten output: Python would try again at exit, and end with 120 or noise."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 @option("--platform", metavar="NAME", help="For this platform, linux/arm64.")
 @option("--deep", is_flag=True, help="Read whole binaries: complete lists of architectures.")
 @option("--offline", is_flag=True, help="Use caches only.")
-@option("--fix", is_flag=True, help="Try the fixes of what is found, and write those that work.")
-@option("--dry-run", is_flag=True, help="With --fix: show what would be written.")
-@option("--diff", "ref", metavar="REF", help="Show only new since this git revision.")
+@option("--fix", is_flag=True, help="Try the fixes of findings, and write those that work.")
+@option("--dry-run", is_flag=True, help="With --fix: show the changes without writing them.")
+@option(
+    "--diff", "ref", metavar="REF", help="Show only findings that are new since this git revision."
+)
 @vulnerabilities_option
 @cache_option
 @report_options
@@ -96,7 +98,7 @@ def audit_command(
         spec = load(settings)
         part = sharding.of(tuple(spec_targets(spec, globs, subset, backends)), settings)
         if not part.targets:
-            return write_result(_marked(_nothing(spec), part), pairs, output)
+            return write_result(_marked(_make_empty_audit(spec), part), pairs, output)
         globs, subset, backends = tuple(target.id for target in part.targets), None, ()
     result = audit(
         *sources,
@@ -124,7 +126,7 @@ def _marked(result: CommandResult[Report], part: Part) -> CommandResult[Report]:
     return replace(result, document=part.marked(result.document))
 
 
-def _nothing(spec: Spec) -> CommandResult[Report]:
+def _make_empty_audit(spec: Spec) -> CommandResult[Report]:
     """The audit of a shard without targets: there are more machines than targets."""
     from buildmatrix.api.workspace import CommandResult
     from buildmatrix.catalogue.load import load as load_catalogue

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 @option(
     "--trust-root",
     type=click.Path(path_type=Path),
-    help="Trust configuration of the Sigstore services that sign without a key; else the public.",
+    help="Trust configuration of the Sigstore services for keyless signing; defaults to the "
+    "public services.",
 )
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option(
@@ -66,21 +67,21 @@ if TYPE_CHECKING:
     type=click.Choice(("auto", "none", *RUNGS[1:])),
     default="auto",
     show_default=True,
-    help="How far to climb the ladder of `preflight` with each image, in the gate smoke; auto is "
-    "import, and device where the devices are here.",
+    help="Last rung of `preflight` to run with each image, in the gate smoke; auto runs import, "
+    "and device if the devices are here.",
 )
-@option("--no-smoke", is_flag=True, help="Run no smoke commands, and no rung that is not named.")
-@option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
+@option("--no-smoke", is_flag=True, help="Skip smoke commands, and unnamed rungs.")
+@option("--locked", is_flag=True, help="Fail if a lock is missing or stale; never resolve.")
 @option("--offline", is_flag=True, help="Resolve from caches only.")
 @option("--no-audit", is_flag=True, help="Judge locked wheels by their names alone.")
 @vulnerabilities_option
-@option("--rebuild", is_flag=True, help="Build what the journal says is done, too.")
+@option("--rebuild", is_flag=True, help="Ignore the journal and rebuild everything.")
 @option(
     "--jobs",
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Targets at a time; with several builders, on each.",
+    help="Targets to build in parallel, on each builder.",
 )
 @engine_options
 @report_options
@@ -122,11 +123,11 @@ def build_command(
     A target that fails costs no other. What is done and unchanged is not built again.
     """
     from buildmatrix.api.judging import (
+        add_gone,
         known_findings,
         more_waivers,
         policy_of,
-        with_gone,
-        with_policy,
+        replace_policy,
     )
     from buildmatrix.commands.build.run import build
     from buildmatrix.commands.build.work import Options
@@ -142,7 +143,7 @@ def build_command(
     signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
     spec, part = load_shard(settings, globs, subset, sharding)
     here = workspace(settings, engine=around.engine, offline=offline)
-    spec = with_policy(spec, policy_of(policy, here))
+    spec = replace_policy(spec, policy_of(policy, here))
     chosen = {target.id for target in part.targets}
     targets = tuple(target for target in spec.targets if target.id in chosen)
     if save is not None:
@@ -182,7 +183,7 @@ def build_command(
         )
     if save is not None:
         save_images(save, result, builder, settings)
-    report = part.marked(with_gone(result.report, baseline))
+    report = part.marked(add_gone(result.report, baseline))
     write_report(report, pairs, output, spec.root, exit_code=result.exit_code)
     if result.error:
         complain(f"buildmatrix: {result.error}")
@@ -203,10 +204,10 @@ def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Si
     return read_private(key, os.environ.get(PASSWORD))
 
 
-# `build --save`: images as archives that `docker load` takes
+# `build --save`: archives for `docker load`
 
 
-#: What stands for the target's identifier in the name of a file.
+#: Placeholder of the target's identifier in a file name.
 _ID = "{id}"
 
 

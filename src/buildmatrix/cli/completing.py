@@ -1,7 +1,7 @@
 """Shell completion of targets, backends, rules, formats and SOURCE; it never fails.
 
-A completer is asked with each press of Tab: it reads the specification and no catalogue, asks no
-network, and answers nothing where anything is wrong.
+A completer runs on each press of Tab: it reads the specification, but no catalogue and no network,
+and answers nothing on any error.
 """
 
 from __future__ import annotations

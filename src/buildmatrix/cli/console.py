@@ -1,7 +1,7 @@
 """Output of the program: standard output, standard error and files.
 
-Everything is printed through here, so that nothing foreign reaches a terminal or a CI log that
-either would obey, and no secret at all (`buildmatrix.base.text`).
+All output passes through here, so that no foreign control sequence reaches a terminal or a CI log,
+and no secret leaks (`buildmatrix.base.text`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def write_data(data: bytes, output: Path | None) -> None:
 
 @contextmanager
 def _writable(output: Path) -> Iterator[None]:
-    """A block that writes a file: its folder is there, and what goes wrong is said."""
+    """Open a file for writing: its folder exists, and failures are reported."""
     from buildmatrix.facts.trees.base import reason
 
     try:

@@ -39,7 +39,7 @@ FORMATS = names(DIFF)
 @option(
     "--backend",
     metavar="NAME",
-    help="Judge both for this backend; by default what images and reports say.",
+    help="Judge both for this backend; defaults to that of images and reports.",
 )
 @option("--runtime", metavar="VERSION", help="The backend's version, 12.8 for CUDA.")
 @option("--python", metavar="VERSION", help="For a lock or requirements: this Python, 3.12.")
@@ -54,7 +54,7 @@ FORMATS = names(DIFF)
     "--fail-on",
     type=click.Choice(["error", "warning", "note", "never"]),
     default=None,
-    help="The least severe new finding that gives exit code 1.  [default: error]",
+    help="Lowest severity of a new finding that gives exit code 1.  [default: error]",
 )
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
 @engine_option
@@ -81,7 +81,7 @@ def diff_command(
     fail_on: FailOn | None,
     waivers: Path | None,
 ) -> int:
-    """Show what differs between BEFORE and AFTER, and fail where a finding is new.
+    """Show the differences between BEFORE and AFTER, and fail if a finding is new.
 
     Each is an image, a saved image, a folder, a wheel, a lock, requirements, a target that was
     built, or a saved report: what `scan` and `audit` read, `target:ID` and `report:FILE`. Nothing

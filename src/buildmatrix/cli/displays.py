@@ -1,4 +1,4 @@
-"""Displays of progress: plain lines, a live table, and amounts with rates in both."""
+"""Progress displays: plain lines and a live table, with amounts and rates."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class PlainLines:
                 self._print(f"[{target}] {text}", target)
 
     def output(self, target: str, line: str) -> None:
-        """Print what a step printed, with `--verbose`."""
+        """Print a step's output, with `--verbose`."""
         if self._verbose:
             self._print(f"[{target}] | {line}", target)
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
-        """Print a line now and then; nothing of what is done at once."""
+        """Print a line now and then; none for work that is done at once."""
         with console.LOCK:
             now = self._clock()
             part = self._parts.part(target, done, total, unit, now)
@@ -145,7 +145,7 @@ class PlainLines:
         """Wait for the first step."""
 
     def close(self) -> None:
-        """Forget what is open, and which steps were printed."""
+        """Forget open work and printed steps."""
         with console.LOCK:
             self._open.clear()
             self._steps.clear()
@@ -362,7 +362,7 @@ class Part:
     """Progress of one amount: how much is done, since when, and how fast."""
 
     started: float
-    #: What was done when the clock started: it was no work of now.
+    #: Amount done before the clock started, which does not count.
     first: int
     unit: str
     done: int = 0

@@ -9,7 +9,7 @@ import click
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import CommandSettings, option, stacked, with_global_options
+from buildmatrix.cli.options import CommandSettings, add_global_options, option, stack_options
 from buildmatrix.cli.output import check_formats, result_options, write_result
 from buildmatrix.cli.workspace import platform_option, workspace
 from buildmatrix.reports.formats import FLEET, names
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
 FORMATS = names(FLEET)
 _STDOUT = Path("-")
 
-_cluster_options = stacked(
+_cluster_options = stack_options(
     option(
         "--workers",
         type=click.IntRange(1, 1000),
         metavar="N",
-        help="Processes of this machine that work.  [default: one per core]",
+        help="Worker processes on this machine.  [default: one per core]",
     ),
     option(
         "--scheduler",
         metavar="ADDRESS",
         default="",
-        help="A Dask scheduler whose workers work in their place: tcp://HOST:PORT or tls://...",
+        help="Dask scheduler to use instead of local workers: tcp://HOST:PORT or tls://...",
     ),
     option(
         "--store",
         metavar="URL",
         default="",
-        help="What was read, for all workers and later runs: a folder, s3://, gs://, az://.  "
+        help="Store of facts, shared by workers and later runs: a folder, s3://, gs://, az://.  "
         "[default: the cache of each machine]",
     ),
 )
-_report_options = stacked(
+_report_options = stack_options(
     option(
         "--since",
         type=click.Path(path_type=Path),
         metavar="REPORT",
-        help="An earlier report (--format json), to say what changed.",
+        help="An earlier report (--format json) to compare with.",
     ),
     option(
         "--lines",
         type=click.Path(path_type=Path),
-        help="File for each result as it comes, as JSON Lines; - is stdout.",
+        help="File for results as JSON Lines, written as they arrive; - is stdout.",
     ),
     result_options(FORMATS),
-    option("--all", "every", is_flag=True, help="List everything, however long."),
+    option("--all", "every", is_flag=True, help="Do not shorten lists."),
 )
 
 
@@ -74,41 +74,41 @@ def fleet_command() -> None:
     metavar="N",
     help="The newest N images of each repository.  [default: all]",
 )
-@option("--exclude", multiple=True, metavar="GLOB", help="Leave out images by NAME or NAME:TAG.")
+@option("--exclude", multiple=True, metavar="GLOB", help="Skip images by NAME or NAME:TAG.")
 @option(
     "--nodes",
     variable="BUILDMATRIX_FLEET_NODES",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What `kubectl get nodes -o json` wrote, for pods:.",
+    help="Output of `kubectl get nodes -o json`, for pods:.",
 )
-@option("--backend", metavar="NAME", help="The backend to judge for where nothing else says it.")
+@option("--backend", metavar="NAME", help="Backend to judge for, if nothing else names one.")
 @option(
     "--backend-of",
     multiple=True,
     metavar="GLOB=NAME",
-    help="The backend of images whose name fits: '*/rocm-*=rocm'.",
+    help="Backend of images whose name matches: '*/rocm-*=rocm'.",
 )
 @option(
     "--would-run-on",
     multiple=True,
     metavar="CLASS",
     shell_complete=completing.node_classes,
-    help="A node class that every image is held against.",
+    help="Also check every image against this node class.",
 )
 @option(
     "--owner-label",
     "owner_labels",
     multiple=True,
     metavar="KEY",
-    help="A label of images or pods that names their owner.",
+    help="Label of images or pods that names their owner.",
 )
 @option(
     "--time-limit",
     type=click.IntRange(1),
     metavar="SECONDS",
-    help="For each layer that is read, and each image; then it is undecided.  [default: 3600]",
+    help="Time limit per layer and image, which is undecided after that.  [default: 3600]",
 )
 @platform_option
 @_cluster_options
@@ -146,7 +146,7 @@ def scan(
     """
     from buildmatrix.api.fleets import fleet_scan
 
-    pairs = _checked(formats, output, lines, workers, scheduler)
+    pairs = _check_options(formats, output, lines, workers, scheduler)
     result = fleet_scan(
         *sources,
         newest=newest or 0,
@@ -174,17 +174,17 @@ def scan(
 @click.argument(
     "sources", nargs=-1, required=True, metavar="REPOSITORIES...", shell_complete=completing.files
 )
-@option("--backend", metavar="NAME", help="The backend to judge for where nothing else says it.")
+@option("--backend", metavar="NAME", help="Backend to judge for, if nothing else names one.")
 @option(
     "--backend-of",
     multiple=True,
     metavar="GLOB=NAME",
-    help="The backend of files whose path fits: '*/rocm/*=rocm'.",
+    help="Backend of files whose path matches: '*/rocm/*=rocm'.",
 )
 @option(
     "--platform",
     metavar="OS/ARCH",
-    help="What is installed on.  [default: linux/amd64]",
+    help="Platform to resolve for.  [default: linux/amd64]",
 )
 @_cluster_options
 @_report_options
@@ -214,7 +214,7 @@ def audit(
     """
     from buildmatrix.api.fleets import fleet_audit
 
-    pairs = _checked(formats, output, lines, workers, scheduler)
+    pairs = _check_options(formats, output, lines, workers, scheduler)
     result = fleet_audit(
         *sources,
         backend=backend,
@@ -232,7 +232,7 @@ def audit(
     return write_result(result, pairs, output, every=every)
 
 
-def _checked(
+def _check_options(
     formats: tuple[str, ...],
     output: Path | None,
     lines: Path | None,
@@ -243,10 +243,10 @@ def _checked(
     pairs = check_formats(formats, output, FORMATS)
     if workers and scheduler:
         raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
-    return _without_stdout(pairs, formats, output) if lines == _STDOUT else pairs
+    return _drop_stdout(pairs, formats, output) if lines == _STDOUT else pairs
 
 
-def _without_stdout(
+def _drop_stdout(
     pairs: tuple[tuple[str, Path | None], ...], formats: tuple[str, ...], output: Path | None
 ) -> tuple[tuple[str, Path | None], ...]:
     """Return the requested documents other than lines on standard output."""
@@ -259,4 +259,4 @@ def _without_stdout(
 
 
 for _name, _command in list(fleet_command.commands.items()):
-    fleet_command.commands[_name] = with_global_options(_command)
+    fleet_command.commands[_name] = add_global_options(_command)

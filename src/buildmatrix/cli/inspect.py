@@ -51,12 +51,10 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
     [*names(INSPECT), *_DRAWN],
     "dot and mermaid draw which distribution links whose libraries.",
 )
-@option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
+@option("--graph", is_flag=True, help="With json: the graph of libraries, as in the drawings.")
 @output_option
 @option("--select", metavar="TARGET", help="Show which device code is not usable on this target.")
-@option(
-    "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
-)
+@option("--backend", metavar="NAME", help="For `lock:` and similar sources: the backend.")
 @wheel_options
 @image_options
 @engine_option
@@ -146,10 +144,10 @@ _MANY = 5000
 
 @click.command("explore")
 @click.argument("source", shell_complete=completing.sources)
-@option("--backend", metavar="NAME", help="The backend to judge for; by default what SOURCE says.")
+@option("--backend", metavar="NAME", help="Backend to judge for; defaults to that of SOURCE.")
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
-@option("--select", metavar="TARGET", help="A target of the specification: judge it as that.")
-@option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
+@option("--select", metavar="TARGET", help="Judge it as this target of the specification.")
+@option("--lock", type=click.Path(path_type=Path), help="Lock from which SOURCE was installed.")
 @wheel_options
 @image_options
 @engine_option

@@ -25,13 +25,13 @@ from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say, write
 from buildmatrix.cli.options import (
     CommandSettings,
+    add_global_options,
     format_option,
     formats_option,
     load,
     load_targets,
     option,
     output_option,
-    with_global_options,
 )
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.workspace import workspace
@@ -145,7 +145,7 @@ def _process(
     "pid",
     type=click.IntRange(min=1),
     metavar="PID",
-    help="Show only which vendors' libraries a process has mapped.",
+    help="Show only the vendor libraries mapped by a process.",
 )
 @option(
     "--interval",
@@ -153,12 +153,12 @@ def _process(
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks at counters; 0: do not look at them.",
+    help="Time between two reads of counters; 0 skips them.",
 )
 @option(
     "--strict",
     is_flag=True,
-    help="Fail where a check of the machine is `partly` (1) or `unknown` (3).",
+    help="Fail if a check of the machine is `partly` (1) or `unknown` (3).",
 )
 @format_option("format_", names(DOCTOR), "json has what `node-classes` reads of a machine.")
 @click.pass_obj
@@ -287,7 +287,7 @@ def check(
 
 
 for _name, _command in list(node_classes_command.commands.items()):
-    node_classes_command.commands[_name] = with_global_options(_command)
+    node_classes_command.commands[_name] = add_global_options(_command)
 
 
 @click.command("cache-key")

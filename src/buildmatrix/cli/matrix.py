@@ -52,7 +52,7 @@ INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
     help="Write it for this backend of the catalogue. May be given more than once.",
 )
 @option("--force", is_flag=True, help="Replace a specification that exists.")
-@option("--offline", is_flag=True, help="Ask no index what requires torch, and no registry.")
+@option("--offline", is_flag=True, help="Do not query an index about torch, or any registry.")
 @click.pass_obj
 def init_command(
     settings: CommandSettings,
@@ -179,7 +179,7 @@ def targets_command(
     say(render(spec, part.targets), syntax)
 
 
-# Remarks of `lock` and `generate` on base images, since they write no report
+# Remarks on base images, as `lock` and `generate` write no report
 
 
 def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:

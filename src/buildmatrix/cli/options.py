@@ -1,4 +1,4 @@
-"""Options that several commands share: settings, environment variables, parts of the targets."""
+"""Shared options: settings, environment variables, selection and sharding of targets."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def formats_option(choices: Sequence[str]) -> Callable[[Command], Command]:
     )
 
 
-def stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def stack_options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Several decorators as one, the first outermost."""
 
     def apply(command: Command) -> Command:
@@ -123,7 +123,7 @@ def stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return apply
 
 
-selection_options = stacked(
+selection_options = stack_options(
     option(
         "--select",
         "globs",
@@ -145,8 +145,8 @@ vulnerabilities_option = option(
 GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
     (("-f", "--file"), {"type": click.Path(path_type=Path), "help": "The specification."}),
     (("-q", "--quiet"), {"is_flag": True, "help": "Only results and errors."}),
-    (("-v", "--verbose"), {"is_flag": True, "help": "Every line that a step prints."}),
-    (("--no-progress",), {"is_flag": True, "help": "Plain lines instead of a live display."}),
+    (("-v", "--verbose"), {"is_flag": True, "help": "Print every line of each step."}),
+    (("--no-progress",), {"is_flag": True, "help": "Print plain lines instead of a live display."}),
 )
 
 
@@ -169,7 +169,7 @@ def _override(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
         ctx.obj = check_loudness(replace(ctx.obj, **{parameter.name: value}))
 
 
-def with_global_options(command: click.Command) -> click.Command:
+def add_global_options(command: click.Command) -> click.Command:
     """`command`, which takes the options that stand before the command after it as well.
 
     While it runs, its progress is shown (`progress.command_progress`).
@@ -221,10 +221,10 @@ def load_targets(
     return spec, select(spec, globs, subset)
 
 
-# The options that choose one part of the targets: `--shard` and `--timings`
+# `--shard` and `--timings`
 
 
-_options = stacked(
+_options = stack_options(
     option("--shard", metavar="I/N", help="Part I of N of the targets, for a CI matrix."),
     option(
         "--timings",
@@ -238,10 +238,10 @@ _options = stacked(
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Which part of the targets, and where their times come from.
+    """Shard of the targets, and the sources of their times.
 
-    The journal of this machine is only asked when it is named: another machine has another one, and
-    shards that were divide_targets by different times would leave targets out.
+    This machine's journal counts only if it is named: other machines have other journals, and
+    shards divided by different times would miss targets.
     """
 
     shard: Shard
@@ -270,12 +270,12 @@ class Part:
     """The targets of a command."""
 
     targets: tuple[Target, ...]
-    #: Of which shard they are, and of which division; None where they are all.
+    #: Their shard and division; None if they are all targets.
     shard: Shard | None = None
     plan: str = ""
 
     def marked(self, report: Report) -> Report:
-        """The report, which says of which shard it is."""
+        """Return the report with its shard."""
         if self.shard is None:
             return report
         from buildmatrix.reports.run.model import ReportShard
@@ -318,7 +318,7 @@ def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
 def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
     from buildmatrix.reports.run.saved import read
 
-    # What the journal had took little time, and says nothing.
+    # Targets from the journal took little time, which says nothing.
     return {target.id: target.seconds for target in read(path).targets if not target.cached}
 
 

@@ -14,8 +14,8 @@ import click
 
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
-from buildmatrix.cli.options import Command, formats_option, option, stacked
-from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name, names
+from buildmatrix.cli.options import Command, formats_option, option, stack_options
+from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, find_format, names
 from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FORMATS = names(RUN)
 
 def result_options(formats: Sequence[str]) -> Callable[[Command], Command]:
     """Add the options for formats and places of a report, and for failing on it."""
-    return stacked(
+    return stack_options(
         formats_option(formats),
         option(
             "-o",
@@ -40,13 +40,13 @@ def result_options(formats: Sequence[str]) -> Callable[[Command], Command]:
             type=click.Choice(["error", "warning", "note", "never"]),
             default="error",
             show_default=True,
-            help="The least severe finding that gives exit code 1.",
+            help="Lowest severity that gives exit code 1.",
         ),
         option("--strict", is_flag=True, help="What is undecided fails."),
     )
 
 
-report_options = stacked(
+report_options = stack_options(
     result_options(FORMATS),
     option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file."),
     option(
@@ -111,7 +111,7 @@ def write_document(
     """
     time = time_of_writing()
     for name, path in places:
-        place, format_ = path or output, by_name(formats, name)
+        place, format_ = path or output, find_format(formats, name)
         to = replace(_destination(place, every, root), exit_code=exit_code, time=time)
         if format_.syntax.binary:
             write_data(format_.data(document, to), place)
@@ -126,7 +126,7 @@ def write_result(
     *,
     every: bool = False,
 ) -> int:
-    """Write what a command gave in every format that was asked for; gives its exit code."""
+    """Write the result of a command in every requested format, and return its exit code."""
     code = result.exit_code
     write_document(
         result.formats,

@@ -13,11 +13,11 @@ from buildmatrix.cli import completing
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import (
     CommandSettings,
+    add_global_options,
     formats_option,
     option,
     output_option,
-    stacked,
-    with_global_options,
+    stack_options,
 )
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.workspace import engine_option, workspace
@@ -28,13 +28,13 @@ from buildmatrix.reports.formats import PREFLIGHT, names
 FORMATS = names(PREFLIGHT)
 
 
-#: What holds a preflight against an earlier one.
-_EARLIER = stacked(
+#: Options of a comparison with an earlier preflight.
+_EARLIER = stack_options(
     option(
         "--baseline",
         variable="BUILDMATRIX_PREFLIGHT_BASELINE",
         type=click.Path(path_type=Path),
-        help="An accepted preflight (--accept): what is 20 % worse fails.",
+        help="Accepted preflight (--accept) to compare with; values 20 % worse fail.",
     ),
     option(
         "--accept",
@@ -44,7 +44,7 @@ _EARLIER = stacked(
     option(
         "--reference",
         type=click.Path(path_type=Path),
-        help="A preflight on a CPU (--format json): what commands have to compute.",
+        help="Preflight on a CPU (--format json) with the expected results of commands.",
     ),
 )
 
@@ -61,7 +61,7 @@ class _Preflight(click.Command):
     ) -> click.Context:
         """Parse the arguments of the command that they are for."""
         if args[:1] == ["collect"]:
-            other = with_global_options(collect)
+            other = add_global_options(collect)
             return other.make_context(f"{info_name} collect", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
@@ -73,36 +73,36 @@ class _Preflight(click.Command):
     type=click.Choice(RUNGS),
     default=RUNGS[-1],
     show_default=True,
-    help="How far to climb: this rung, and all below it.",
+    help="Run rungs up to and including this one.",
 )
-@option("--node-class", metavar="NAME", help="This machine is one of that node class.")
-@option("--backend", metavar="NAME", help="Of an image that does not say for which it is.")
+@option("--node-class", metavar="NAME", help="Node class of this machine.")
+@option("--backend", metavar="NAME", help="Backend, if the image has no backend label.")
 @option(
     "--repeat",
     type=click.IntRange(1, 1000),
     default=5,
     show_default=True,
-    help="Runs of what is timed; p95 takes 20, p99 100.",
+    help="Runs of each timed command; p95 needs 20, p99 100.",
 )
 @_EARLIER
-@option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
+@option("--strict", is_flag=True, help="Treat rungs that did not run as undecided.")
 @option(
     "--kubernetes",
     is_flag=True,
-    help="Run nothing: write a Job for each image and node class into the folder -o.",
+    help="Only write a Job for each image and node class into the folder -o.",
 )
 @option("--image", metavar="NAME@DIGEST", help="The target's image in a registry (--kubernetes).")
 @option(
     "--report",
     type=click.Path(path_type=Path),
-    help="A report of `build --stage`: where the images are (--kubernetes).",
+    help="Report of `build --stage` with the images (--kubernetes).",
 )
 @option(
     "--nodes",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="On how many machines of a node class (--kubernetes).",
+    help="Machines per node class (--kubernetes).",
 )
 @formats_option(FORMATS)
 @option(
@@ -203,11 +203,11 @@ def _is_given(option: str) -> bool:
     return source is not ParameterSource.DEFAULT
 
 
-@click.command("collect", short_help="Read what pods found into one report.")
+@click.command("collect", short_help="Collect the results of pods into one report.")
 @click.argument("files", nargs=-1, metavar="FILE|FOLDER|-...", shell_complete=completing.files)
 @option("--image", metavar="NAME@DIGEST", help="Refuse results of any other image.")
 @_EARLIER
-@option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
+@option("--strict", is_flag=True, help="Treat rungs that did not run as undecided.")
 @formats_option(FORMATS)
 @output_option
 @click.pass_obj

@@ -1,7 +1,7 @@
 """Progress of a command: a live table in a terminal, else plain lines.
 
-Each command has one display and one thread that keeps it moving (`Ticker`), whatever the command
-does meanwhile: the table shows the time, and plain lines say every `CALM` seconds what goes on.
+Each command has one display and one thread that keeps it moving (`Ticker`), while the
+command works: the table shows the time, and plain lines name the current step every `CALM` seconds.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _RUNNING: list[_CommandProgress] = []
 
 @contextmanager
 def command_progress(settings: CommandSettings, command: str) -> Iterator[None]:
-    """Show that `command` goes on, as fits the terminal and the options, from now to its end."""
+    """Show the progress of `command` until its end, by the terminal and the options."""
     if settings.quiet:
         yield
         return

@@ -32,9 +32,9 @@ PROMOTE_FORMATS = names(PROMOTE)
     type=click.Choice(["error", "warning", "note", "never"]),
     default="error",
     show_default=True,
-    help="The least severe finding that leaves every tag where it is.",
+    help="Lowest severity that keeps every tag where it is.",
 )
-@option("--strict", is_flag=True, help="What is undecided leaves every tag where it is.")
+@option("--strict", is_flag=True, help="Treat undecided results as failures.")
 @click.pass_obj
 def promote_command(
     settings: CommandSettings,
@@ -106,7 +106,7 @@ def _certificates(
 
 @click.command("verify")
 @click.argument("source")
-@option("--backend", metavar="NAME", required=True, help="What the image has to be for.")
+@option("--backend", metavar="NAME", required=True, help="Backend that the image must be for.")
 @option(
     "--key",
     "keys",
@@ -119,18 +119,19 @@ def _certificates(
     "subjects",
     metavar="SUBJECT",
     multiple=True,
-    help="Who may have signed it without a key: the URL of a workflow, an e-mail address; * stands "
-    "for any text; may be repeated.",
+    help="Accepted keyless signer: the URL of a workflow, or an e-mail address; * stands for any "
+    "text; may be repeated.",
 )
-@option("--issuer", metavar="URL", help="Who says that it is --identity: an issuer of OIDC.")
+@option("--issuer", metavar="URL", help="OIDC issuer of --identity.")
 @option(
     "--trust-root",
     type=click.Path(path_type=Path),
-    help="Trusted root of the Sigstore services that signed for --identity; else the public.",
+    help="Trusted root of the Sigstore services that signed for --identity; defaults to the public "
+    "services.",
 )
-@option("--max-age", metavar="DURATION", help="How old its catalogue may be: 30d, 4w, 720h.")
-@option("--platform", metavar="OS/ARCH", help="What it has to run on; of several images, which.")
-@option("--no-smoke", is_flag=True, help="Smoke commands need not have run.")
+@option("--max-age", metavar="DURATION", help="Maximum age of its catalogue: 30d, 4w, 720h.")
+@option("--platform", metavar="OS/ARCH", help="Required platform; selects one of several images.")
+@option("--no-smoke", is_flag=True, help="Do not require smoke commands.")
 @formats_option(VERIFY_FORMATS)
 @output_option
 def verify_command(

@@ -33,7 +33,7 @@ def report_command(
     """
     from datetime import date
 
-    from buildmatrix.api.judging import known_findings, more_waivers, with_gone
+    from buildmatrix.api.judging import add_gone, known_findings, more_waivers
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.reports.run.saved import accept, merge, parse, read
 
@@ -48,7 +48,7 @@ def report_command(
         ]
     )
     report = accept(report, accepted, fingerprints, date.today(), fail_on)
-    report = with_gone(report, baseline)
+    report = add_gone(report, baseline)
     code = exit_code(report, fail_on, strict)
     write_report(report, pairs, output, exit_code=code)
     return code

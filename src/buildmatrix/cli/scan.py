@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 @click.command("scan")
 @click.argument("source", shell_complete=completing.sources)
-@option(
-    "--backend", metavar="NAME", help="The backend to judge for; by default what an image says."
-)
+@option("--backend", metavar="NAME", help="Backend to judge for; defaults to that of the image.")
 @option(
     "--select",
     metavar="TARGET",
-    help="A target of the specification: judge it as that, with its node classes and the policy.",
+    help="Judge it as this target of the specification, with its node classes and the policy.",
 )
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @image_options

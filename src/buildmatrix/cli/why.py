@@ -7,18 +7,20 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import CommandSettings, format_option, option, output_option, stacked
+from buildmatrix.cli.options import (
+    CommandSettings,
+    format_option,
+    option,
+    output_option,
+    stack_options,
+)
 from buildmatrix.cli.output import write_result
 from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
 from buildmatrix.reports.formats import WHY, names
 
-index_options = stacked(
-    option(
-        "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
-    ),
-    option(
-        "--select", metavar="TARGET", help="For `lock:` and similar sources: which target is meant."
-    ),
+index_options = stack_options(
+    option("--backend", metavar="NAME", help="For `lock:` and similar sources: the backend."),
+    option("--select", metavar="TARGET", help="For `lock:` and similar sources: the target."),
     wheel_options,
 )
 
@@ -32,15 +34,15 @@ index_options = stacked(
 @option(
     "--symbols/--no-symbols",
     default=None,
-    help="Whether to read which symbols make a link necessary.  [default: where files are at hand]",
+    help="Read the symbols that each link is used for.  [default: if files are at hand]",
 )
 @option(
     "--layers/--no-layers",
     default=None,
-    help="Whether to show which layer of a target's image brought it, which exports the image, "
-    "once.  [default: layers]",
+    help="Show the layer of a target's image that brought it; exports the image once.  "
+    "[default: layers]",
 )
-@option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
+@option("--lock", type=click.Path(path_type=Path), help="Lock from which SOURCE was installed.")
 @index_options
 @image_options
 @engine_option

@@ -1,4 +1,4 @@
-"""Options about images, engines and this machine, and the `Workspace` that they make."""
+"""Options about images, engines and this machine, and the `Workspace` from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from buildmatrix.api.workspace import Level, Workspace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import CommandSettings, option, stacked
+from buildmatrix.cli.options import CommandSettings, option, stack_options
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
 
 if TYPE_CHECKING:
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 platform_option = option(
     "--platform",
     metavar="OS/ARCH",
-    help="Of an image for several platforms: which one is meant.  [default: this machine's]",
+    help="Platform of a multi-platform image.  [default: this machine's]",
 )
 
 cache_option = option(
-    "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
+    "--no-cache", is_flag=True, help="Ignore the cache and read everything again."
 )
 
-image_options = stacked(platform_option, cache_option)
+image_options = stack_options(platform_option, cache_option)
 
-wheel_options = stacked(
+wheel_options = stack_options(
     option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
     option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."),
 )
 
 
-# Options about the machine that a build is started on: mirror, network, secrets, builder
+# The machine: mirror, network, secrets, builders
 
 
 engine_option = option(
@@ -48,7 +48,7 @@ engine_option = option(
     show_default=True,
     help="Who builds and has images: Docker, or buildmatrix itself. auto: Docker where it answers.",
 )
-_options = stacked(
+_options = stack_options(
     engine_option,
     option(
         "--builder",
@@ -63,13 +63,13 @@ _options = stacked(
         default=60.0,
         show_default=True,
         metavar="SECONDS",
-        help="Silence after which a builder has as long to answer, before it is given up.",
+        help="Time without output after which a builder is pinged, and to wait for its answer.",
     ),
     option(
         "--mirror",
         metavar="PREFIX",
         default="",
-        help="Put before every base image; oci:FOLDER or tar:FILE, where these lie (engine oci).",
+        help="Prefix of every base image; or oci:FOLDER or tar:FILE with the images (engine oci).",
     ),
     option(
         "--network",
@@ -149,12 +149,12 @@ def surroundings(
     )
 
 
-# Options of a command line, as a `Workspace`
+# The `Workspace` of a command line
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleLog:
-    """Prints what is said beside results on standard error, as far as it is wanted."""
+    """Log of messages on standard error, as verbose as requested."""
 
     quiet: bool
     verbose: bool
