@@ -28,7 +28,7 @@ from page_cases import many, matrix  # noqa: E402
 from playwright.sync_api import Browser  # noqa: E402
 
 from buildmatrix.reports import formats  # noqa: E402
-from buildmatrix.reports.formats import Destination, by_name  # noqa: E402
+from buildmatrix.reports.formats import Destination, find_format  # noqa: E402
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
 PAINTED = """new Promise((done) => new PerformanceObserver((list, observer) => {
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, started(arguments.browser) as browser:
         for name, report in reports.items():
             before = time.process_time()
-            text = by_name(formats.RUN, "html").render(report, Destination())
+            text = find_format(formats.RUN, "html").render(report, Destination())
             write = time.process_time() - before
             path = Path(folder) / "report.html"
             path.write_text(text, encoding="utf-8")

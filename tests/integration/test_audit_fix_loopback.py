@@ -19,7 +19,7 @@ from buildmatrix.commands.audit import patches
 from buildmatrix.commands.audit.fixing import fixed, try_fixes
 from buildmatrix.judge.model import Fix, Trial
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.formats import RUN, Destination, by_name
+from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
 from buildmatrix.reports.run.model import FixesTried, Report, exit_code
 from buildmatrix.reports.schemas import report as schema
@@ -137,7 +137,7 @@ def test_replacements_in_sarif_make_what_fix_writes(
         for name, text in files.items():
             (folder / name.replace("__", ".")).write_bytes(text.encode())
     (run,) = json.loads(
-        by_name(RUN, "sarif").render(
+        find_format(RUN, "sarif").render(
             on_cpu(by_hand),
             Destination(text_of=lambda name: (by_hand / name).read_bytes().decode()),
         )

@@ -186,7 +186,7 @@ def test_a_source_that_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("x")
     with pytest.raises(
         UsageError,
-        match="nothing that scan recognizes; write what it is: dir:, wheel:",
+        match="not recognized by scan; write its kind: dir:, wheel:",
     ):
         parse(str(tmp_path / "text"))
 

@@ -53,7 +53,7 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.reports.formats import Destination, Format, by_name
+from buildmatrix.reports.formats import Destination, Format, find_format
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
 
 #: Names that would break out of an element, an attribute, a style or a script, or load something.
@@ -624,7 +624,7 @@ class PageCase:
     document: Callable[[], object]
 
     def text(self) -> str:
-        return by_name(self.formats, "html").render(self.document(), Destination())
+        return find_format(self.formats, "html").render(self.document(), Destination())
 
 
 PAGES: Mapping[str, PageCase] = {

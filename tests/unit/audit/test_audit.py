@@ -233,7 +233,7 @@ def test_a_wheel_that_cannot_be_read_counts_with_the_bytes_that_the_lock_says(
     assert (totals.download, totals.foreign_download) == (wheel.size, wheel.size)
     fix = only(report, "BM902").fix
     assert fix is not None
-    assert "nothing is known of what it holds" in fix.text
+    assert "its contents are unknown" in fix.text
 
 
 def test_wheels_that_one_cause_keeps_unread_are_one_finding_with_a_count(locked: Locked) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.commands.build.checks import ascent, left, placed
+from buildmatrix.commands.build.checks import ascent, place_rungs, skip_rungs
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, TargetResult
 from buildmatrix.judge.rungs import RUNGS
@@ -77,8 +77,8 @@ def test_the_node_classes_of_today_have_to_run_what_an_earlier_build_left() -> N
     kept = [ClimbedRung("import", "passed"), ClimbedRung("device", "not-run", run_on=("gone",))]
     rack = NodeClass("rack", "cpu", "", (), {}, (), Position("buildmatrix.toml", 1))
     own = replace(target("cpu"), node_classes=(rack,))
-    assert [rung.run_on for rung in placed(own, kept)] == [(), ("rack",)]
-    assert [rung.rung for rung in left(own, "why")] == list(RUNGS[1:])
+    assert [rung.run_on for rung in place_rungs(own, kept)] == [(), ("rack",)]
+    assert [rung.rung for rung in skip_rungs(own, "why")] == list(RUNGS[1:])
 
 
 def test_reports_say_what_passed_what_did_not_run_and_who_has_to() -> None:

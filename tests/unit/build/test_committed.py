@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.commands.build.run import outdated
+from buildmatrix.commands.build.run import find_outdated
 from buildmatrix.matrix.model import Spec, bare_spec
 
 
@@ -43,29 +43,29 @@ def test_a_corrected_file_and_a_removed_one_are_named_relative_to_the_specificat
     (folder / "gone").unlink()
     (folder / "new").write_text("1")
     expected = ("ci docker/gone", "ci docker/kept")
-    assert outdated(committed, ["ci docker/kept", "ci docker/new"]) == expected
+    assert find_outdated(committed, ["ci docker/kept", "ci docker/new"]) == expected
 
 
 def test_a_file_that_this_run_did_not_write_is_not_compared(committed: Spec) -> None:
     (committed.root / "ci docker/kept").write_text("2")
-    assert outdated(committed, []) == ()
+    assert find_outdated(committed, []) == ()
 
 
 def test_a_staged_correction_is_enough(committed: Spec) -> None:
     (committed.root / "ci docker/kept").write_text("2")
     git(committed.root, "add", ".")
-    assert outdated(committed, ["ci docker/kept"]) == ()
+    assert find_outdated(committed, ["ci docker/kept"]) == ()
 
 
 def test_nothing_is_committed_without_a_repository_or_without_git(
     spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert outdated(spec, ["ci docker/kept"]) == ()
+    assert find_outdated(spec, ["ci docker/kept"]) == ()
     monkeypatch.setenv("PATH", "")
-    assert outdated(spec, ["ci docker/kept"]) == ()
+    assert find_outdated(spec, ["ci docker/kept"]) == ()
 
 
 def test_a_git_that_fails_is_not_taken_for_an_answer(committed: Spec) -> None:
     (committed.root.parent / ".git/index").write_bytes(b"damaged")
     with pytest.raises(UndecidedError, match="index"):
-        outdated(committed, ["ci docker/kept"])
+        find_outdated(committed, ["ci docker/kept"])

@@ -66,7 +66,7 @@ def passed(clock: Clock, work: BuildWork, monkeypatch: pytest.MonkeyPatch) -> Bu
         work.gates["smoke"] = "passed"
 
     monkeypatch.setattr(ImageGates, "_image", image)
-    monkeypatch.setattr(ImageGates, "_judged", lambda *_: None)
+    monkeypatch.setattr(ImageGates, "_judge_image", lambda *_: None)
     monkeypatch.setattr(ImageGates, "_scan", scan)
     monkeypatch.setattr(ImageGates, "_smoke", smoke)
     options = Options(jobs=1)

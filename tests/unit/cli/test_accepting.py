@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.api.judging import policy_of, with_policy
+from buildmatrix.api.judging import policy_of, replace_policy
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli.output import FORMATS
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
@@ -103,7 +103,7 @@ def test_a_waiver_that_ran_out_is_told_by_a_scan(venv, tmp_path, capsys) -> None
     scan = ("scan", f"dir:{venv}", "--backend", "cpu", "--no-cache")
     code, out, _ = run(capsys, *scan, "--waivers", waivers)
     assert code == 1
-    assert "ran out on 2020-01-31" in out
+    assert "expired on 2020-01-31" in out
 
 
 @pytest.mark.parametrize(
@@ -216,6 +216,6 @@ def test_accepted_checks_are_those_of_the_other_specification(tmp_path: Path) ->
     workspace = Workspace(tmp_path / "now.toml")
     now = workspace.load()
     assert now.targets[0].check_waivers
-    then = with_policy(now, policy_of(str(tmp_path / "then.toml"), workspace))
+    then = replace_policy(now, policy_of(str(tmp_path / "then.toml"), workspace))
     assert (then.targets[0].check_waivers, then.waivers) == ((), ())
-    assert with_policy(now, None) is now
+    assert replace_policy(now, None) is now

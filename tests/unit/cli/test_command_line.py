@@ -229,7 +229,7 @@ def test_a_name_that_no_image_can_have_is_a_usage_error():
     def image(_: str) -> None:
         raise UndecidedError("invalid reference format: repository name must be lowercase")
 
-    with pytest.raises(UsageError, match="'Demo' is no name of an image"):
+    with pytest.raises(UsageError, match="'Demo' is not an image name"):
         DockerImage("Demo").facts(ReadingOptions(lambda: SimpleNamespace(image=image)))
 
 

@@ -19,7 +19,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.cli import COMMANDS, console, displays, group, preflight
 from buildmatrix.cli import progress as running
 from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part, PlainLines
-from buildmatrix.cli.options import CommandSettings, with_global_options
+from buildmatrix.cli.options import CommandSettings, add_global_options
 from buildmatrix.cli.progress import Ticker, progress
 from buildmatrix.facts.inventory.workers import COMPANIONS
 from buildmatrix.images.layers.image import LayerBlob, LayerReader
@@ -336,7 +336,7 @@ def test_whatever_a_command_does_its_progress_goes_on_until_its_end(
 
     parent = click.Context(group, info_name="buildmatrix")
     parent.obj = CommandSettings(Path("x.toml"), is_quiet, False, True)
-    with_global_options(work).main([], "work", parent=parent, standalone_mode=False)
+    add_global_options(work).main([], "work", parent=parent, standalone_mode=False)
     assert not any(thread.name == "progress" for thread in threading.enumerate())
 
 
@@ -347,7 +347,7 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         for below, other in getattr(command, "commands", {"": command}).items():
             yield f"{name} {below}".strip(), other
-    yield "preflight collect", with_global_options(preflight.collect)
+    yield "preflight collect", add_global_options(preflight.collect)
 
 
 def test_every_command_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from buildmatrix.reports import formats
 from buildmatrix.reports.diff import html
 from buildmatrix.reports.diff.model import ComparedSide, Comparison, FindingChanges, VendorChange
 from buildmatrix.reports.diff.words import blocks
-from buildmatrix.reports.formats import Destination, by_name
+from buildmatrix.reports.formats import Destination, find_format
 
 NOTHING = ComparedSide("a", "image", "", ("cpu",), None, None, None, 0)
 
@@ -113,10 +113,10 @@ def test_a_secret_in_an_address_is_in_no_page() -> None:
 def test_names_are_no_markup() -> None:
     to = Destination()
     for table, document in ((formats.DIFF, hostile_comparison()), (formats.DRIFT, drift())):
-        page = by_name(table, "html").render(document, to)
+        page = find_format(table, "html").render(document, to)
         assert EVIL not in page and "<img" not in page
         assert page.count("<script>") == 1
-        assert by_name(table, "html").render(document, to) == page
+        assert find_format(table, "html").render(document, to) == page
 
 
 def test_drift_shows_versions_with_their_targets_and_reasons() -> None:

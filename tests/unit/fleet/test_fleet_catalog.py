@@ -263,8 +263,8 @@ def test_names_that_can_be_none(fleet: RegistryServer):
     held = found(f"{fleet.host}/*")
     assert tagged(fleet, held) == ["base:1"]
     assert held.missing == (
-        f"{fleet.host} lists 4 names that no repository can have",
-        f"{fleet.host}/base: 3 names in its list can be no tag",
+        f"{fleet.host} lists 4 names that cannot be a repository",
+        f"{fleet.host}/base: 3 names in its list cannot be a tag",
     )
 
 

@@ -187,7 +187,7 @@ class Losing:
     [
         (Losing(0), ""),
         (Losing(3), ""),
-        (Losing(1000), "the workers of the cluster end as soon as they are told of this run"),
+        (Losing(1000), "the workers of the cluster end as soon as they receive this run"),
         (Losing(1, "connecting"), "Stream is closed"),
     ],
     ids=["none ends", "some end", "they always end", "the scheduler is gone"],

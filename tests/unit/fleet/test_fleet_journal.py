@@ -55,7 +55,7 @@ def test_a_line_that_a_full_disk_took_in_part_is_taken_back(
         monkeypatch.setattr(os, "write", write)
         journal.write(result(1))
         journal.write(result(2))
-        assert journal.trouble == f"{path} took no more lines: no space left on device"
+        assert journal.trouble == f"{path} can no longer be written: no space left on device"
     monkeypatch.undo()
     with path.open("rb") as file:
         assert [item.digest for item in read(file)] == [digest_of(0)]

@@ -173,7 +173,7 @@ def test_nobody_waits_for_a_registry_that_asks_for_more_than_a_run_has() -> None
     told = [item for item in said.values() if isinstance(item, str)]
     assert len(told) == 95
     assert set(told) == {
-        "host asks to be left alone for 3600 s and was not asked for this; run it again later"
+        "host is rate-limited for 3600 s and was not asked for this; run it again later"
     }
 
 

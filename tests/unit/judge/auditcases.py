@@ -16,7 +16,7 @@ from buildmatrix.judge.certainty import Gain, gains
 from buildmatrix.judge.engine import judge_wheels
 from buildmatrix.judge.locks import Wheels, wheels
 from buildmatrix.judge.model import Finding, Verdict
-from buildmatrix.judge.verdicts import through
+from buildmatrix.judge.verdicts import pass_through_requirements
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.matrix.model import Policy, Target
 
@@ -80,7 +80,7 @@ def judged(where: Wheels) -> dict[str, Verdict]:
         where.backend, where.inventory, where.evidence, Policy(), load(), where.resolution
     )
     assert where.lock is not None
-    return {one.name: one for one in through(where.lock, own)}
+    return {one.name: one for one in pass_through_requirements(where.lock, own)}
 
 
 def gained(where: Wheels) -> Mapping[str, Gain]:

@@ -8,7 +8,7 @@ import pytest
 from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
-from buildmatrix.judge.certainty import Unopened, hidden_bytes, unopened, what_stays_open
+from buildmatrix.judge.certainty import Unopened, describe_open_rest, hidden_bytes, unopened
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Verdict
 
@@ -62,7 +62,7 @@ def test_broken_counts_more_than_bloat_and_the_way_to_it_is_named() -> None:
         )
     )
     assert found["serving"].verdict == "broken"
-    assert "lmcache 0.5.6 by way of cache" in found["serving"].reason
+    assert "lmcache 0.5.6 (via cache)" in found["serving"].reason
 
 
 def test_packages_that_require_each_other_end() -> None:
@@ -112,7 +112,7 @@ def test_that_what_it_requires_is_bloat_spares_no_look_at_what_it_holds(asker: s
     gain = gained(where)[asker.replace(" ", "==")]
     assert gain == "verdict"
     left = unopened(where)[asker.replace(" ", "==")]
-    assert "1 of 1 binary file not opened" in (what_stays_open(left, gain, 230_000_000) or "")
+    assert "1 of 1 binary file not opened" in (describe_open_rest(left, gain, 230_000_000) or "")
 
 
 def test_bytes_count_before_what_is_required_in_the_reason() -> None:
@@ -170,7 +170,7 @@ def test_what_was_read_in_part_stays_open() -> None:
         largest=1_000_000,
         behind=500_000,
     )
-    text = what_stays_open(left, "detail", 42_000_000)
+    text = describe_open_rest(left, "detail", 42_000_000)
     assert text == (
         "1 of 2 binary files not opened and 1 read in part, so architectures may be incomplete: "
         "`audit --deep` reads the rest (42.0 MB)"
@@ -203,7 +203,7 @@ def test_as_much_data_as_was_not_reached_may_be_foreign_and_no_more() -> None:
         return subject(CPU, pin("demo 1.0"), files=[file])
 
     assert gained(left_in(4_000_000)) == {"demo==1.0": "trace"}
-    assert what_stays_open(unopened(left_in(4_000_000))["demo==1.0"], "trace", 9_000_000) == (
+    assert describe_open_rest(unopened(left_in(4_000_000))["demo==1.0"], "trace", 9_000_000) == (
         "1 read in part, so names of libraries that it loads on demand may be missing: "
         "`audit --deep` reads the rest (9.0 MB)"
     )

@@ -12,7 +12,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.engine import judge_image
-from buildmatrix.judge.fit import accepted
+from buildmatrix.judge.fit import mark_accepted
 from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy
 from buildmatrix.reports.run import html, table
@@ -76,9 +76,9 @@ def test_a_waiver_changes_no_state() -> None:
     where = on(node("550.54.14", "sm_90", name="old"))
     judged = judge_image(where, held, seen, None, load(), Policy())
     waived = [replace(finding, waived="until the upgrade") for finding in judged.findings]
-    (cell,) = accepted(judged.fits, waived)
+    (cell,) = mark_accepted(judged.fits, waived)
     assert cell.state == "refused" and all(reason.waived for reason in cell.reasons)
-    (open_cell,) = accepted(judged.fits, judged.findings)
+    (open_cell,) = mark_accepted(judged.fits, judged.findings)
     assert not any(reason.waived for reason in open_cell.reasons)
     result = TargetResult("cuda12.8", "cuda", gates={}, nodes=(cell,))
     text = table.render(assemble("x", "2026-11-22", targets=[result]), width=100, color=False)

@@ -8,7 +8,7 @@ import pytest
 from rulecases import SITE, codes, elf, file, image, lock, of_image, only, pin, target
 
 from buildmatrix.facts.inventory.model import Distribution, Inventory
-from buildmatrix.judge.licenses import accepted, licenses
+from buildmatrix.judge.licenses import check_expressions, licenses
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import Listed, Lists, Policy, Position
 
@@ -201,6 +201,6 @@ def test_several_classifiers_decide_where_they_agree() -> None:
     held = licenses(item)
     assert held == ("MIT", "GPL-3.0-only")
     entries = listed("GPL-*")["*"]
-    assert accepted(held, (), entries) == "unknown"
-    assert accepted(held, (), listed("AGPL-*")["*"]) == "yes"
-    assert accepted(held, (), listed("GPL-*", "MIT")["*"]) == "no"
+    assert check_expressions(held, (), entries) == "unknown"
+    assert check_expressions(held, (), listed("AGPL-*")["*"]) == "yes"
+    assert check_expressions(held, (), listed("GPL-*", "MIT")["*"]) == "no"

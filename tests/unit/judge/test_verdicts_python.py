@@ -10,7 +10,7 @@ from rulecases import of_image, target, verdict
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees.directory import DirectoryTree
-from buildmatrix.judge.certainty import with_unparsed
+from buildmatrix.judge.certainty import name_unparsed_python
 
 SITE = "usr/lib/python3.11/site-packages"
 
@@ -58,7 +58,7 @@ def test_code_that_an_import_runs_and_nobody_can_read_leaves_the_verdict_open(
     tmp_path: Path,
 ) -> None:
     inventory = read(tmp_path, init="from . import a\n", a="CDLL = = 1\n", b="CDLL = = 1\n")
-    (one,) = with_unparsed([verdict("cpu", inventory, "pkg")], inventory)
+    (one,) = name_unparsed_python([verdict("cpu", inventory, "pkg")], inventory)
     assert (one.verdict, one.certain, one.may_be) == ("ok", False, "broken")
     assert one.open == (
         "1 Python file that its import runs not read whole and 1 other Python file not read whole"
@@ -69,7 +69,7 @@ def test_code_that_an_import_runs_and_nobody_can_read_leaves_the_verdict_open(
 
 def test_code_that_no_import_gets_to_decides_nothing(tmp_path: Path) -> None:
     inventory = read(tmp_path, init="", test_py2="CDLL = = 1\n")
-    (one,) = with_unparsed([verdict("cpu", inventory, "pkg")], inventory)
+    (one,) = name_unparsed_python([verdict("cpu", inventory, "pkg")], inventory)
     assert (one.verdict, one.certain) == ("ok", True)
     assert one.open == "1 other Python file not read whole"
     assert "BM902" not in {item.rule for item in of_image(target("cpu"), inventory)}

@@ -12,14 +12,14 @@ from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Lock
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.sources.parse import declared
+from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import parts_left_out
 
 DATA = Path(__file__).parent / "data"
 
 
 def lock(path: Path, source: str = "") -> Lock:
-    file = declared(f"lock:{path.name}{source}", path.parent)
+    file = parse_declared(f"lock:{path.name}{source}", path.parent)
     parts = file.extras, file.groups, file.without
     return read_committed(LockSelection(path, path.name, target(), *parts))[0].lock
 

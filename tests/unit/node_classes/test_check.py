@@ -268,7 +268,7 @@ def test_what_no_machine_can_say_is_named_and_is_no_drift(tmp_path):
     held = compared(tmp_path, classes, listed(h100("n")))
     assert (exit_code(held), held.classes[0].not_compared) == (0, ("interconnect", "cdi"))
     text = table(held, width=200, color=False)
-    assert "not compared, since these machines do not say it: interconnect, cdi\n" in text
+    assert "not compared, as these machines do not report it: interconnect, cdi\n" in text
     # Of a class without machines nothing was compared.
     assert compared(tmp_path, classes, listed()).classes[0].not_compared == ()
 
@@ -287,7 +287,7 @@ def test_the_document_keeps_its_schema_and_the_table_names_everything(tmp_path):
     text = table(held, width=200, color=False)
     assert "DRIFT      h100 (cuda, " in text
     assert "driver should be 550 and is 570.1 on 1 node: n\n" in text
-    assert "driver should be 550 and is not said by 1 node: bare\n" in text
+    assert "driver should be 550 and is not reported by 1 node: bare\n" in text
     assert (
         "no class  1 node of rocm, which the specification does not have: "
         "AMD_Instinct_MI300X_OAM (amd)\n" in text

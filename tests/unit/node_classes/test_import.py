@@ -250,10 +250,10 @@ BAD = [
     ("half.json", json.dumps(listed(h100("n")))[:200], "half.json is not whole JSON"),
     ("empty.json", "", "empty.json is not whole JSON"),
     ("nodes.yaml", "apiVersion: v1\nkind: List\n", "nodes.yaml is not whole JSON"),
-    ("text.json", '"nodes"', "text.json is no list of nodes"),
-    ("list.json", "[]", "list.json is no list of nodes"),
-    ("other.json", "{}", "other.json is no list of nodes"),
-    ("config.json", '{"kind": "ConfigMap", "data": {}}', "is a `ConfigMap` and no list of nodes"),
+    ("text.json", '"nodes"', "text.json is not a list of nodes"),
+    ("list.json", "[]", "list.json is not a list of nodes"),
+    ("other.json", "{}", "other.json is not a list of nodes"),
+    ("config.json", '{"kind": "ConfigMap", "data": {}}', "is a `ConfigMap`, not a list of nodes"),
     (
         "pods.json",
         '{"kind": "List", "items": [{"kind": "Pod", "spec": {"nodeName": "n"}}]}',
@@ -262,23 +262,23 @@ BAD = [
     (
         "typed.json",
         '{"kind": "List", "items": [{"kind": "Event", "metadata": "x"}]}',
-        "typed.json is a list of `Event` and no list of nodes",
+        "typed.json is a list of `Event`, not of nodes",
     ),
     (
         "labels.json",
         '{"kind": "Node", "metadata": {"labels": {"nvidia.com/gpu.count": 8}}}',
-        "labels.json is no list of nodes (Expected `str`, got `int`",
+        "labels.json is not a list of nodes (Expected `str`, got `int`",
     ),
     ("deep.json", "[" * 200_000 + "]" * 200_000, "deep.json"),
     (
         "doctor.json",
         '{"schema": "buildmatrix/doctor/1", "tool": {}}',
-        "doctor.json is no diagnosis of a host: it has no `host`",
+        "doctor.json is not a diagnosis of a host: it has no `host`",
     ),
     (
         "report.json",
         '{"schema": "buildmatrix/report/1"}',
-        "report.json is a `buildmatrix/report/1` and no list of nodes",
+        "report.json is a `buildmatrix/report/1`, not a list of nodes",
     ),
 ]
 

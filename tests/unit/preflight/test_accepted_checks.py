@@ -94,7 +94,7 @@ def test_it_is_a_failure_again_on_the_day_after(
     assert exit_code(result) == 1
     message = result.targets[0].rungs[0].checks[0].message
     assert message == (
-        "it needs a terminal (ml-platform accepted it until 2026-12-31, which is over)"
+        "it needs a terminal (ml-platform accepted it until 2026-12-31, which has passed)"
     )
 
 

@@ -79,10 +79,10 @@ def test_a_command_that_prints_no_result_cannot_be_compared(tmp_path: Path) -> N
     [
         ("raise SystemExit(3)", "failed with exit code 3"),
         ("print('words'); raise ValueError('torn')", "exit code 1: ValueError: torn"),
-        ("print('BUILDMATRIX_RESULT {')", "its result is no JSON"),
-        ("print('BUILDMATRIX_RESULT [1]')", "its result is no JSON object"),
+        ("print('BUILDMATRIX_RESULT {')", "its result is not JSON"),
+        ("print('BUILDMATRIX_RESULT [1]')", "its result is not a JSON object"),
         ("print('BUILDMATRIX_RESULT {\"loss\": NaN}')", "`loss` of its result is not finite"),
-        ('print(\'BUILDMATRIX_RESULT {"loss": "low"}\')', "`loss` of its result is no number"),
+        ('print(\'BUILDMATRIX_RESULT {"loss": "low"}\')', "`loss` of its result is not a number"),
     ],
 )
 def test_what_fails_says_how_and_is_not_run_again(

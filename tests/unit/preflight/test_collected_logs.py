@@ -343,7 +343,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("Error from server (NotFound)\n")
     with pytest.raises(UsageError, match="no pod of a preflight"):
         logs.read_logs([str(tmp_path)])
-    with pytest.raises(UsageError, match="no file that can be read"):
+    with pytest.raises(UsageError, match="not a readable file"):
         logs.read_logs([str(tmp_path / "gone")])
 
 

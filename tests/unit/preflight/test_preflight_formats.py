@@ -13,7 +13,7 @@ from page_cases import ENDLESS, EVIL
 from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.preflight.baseline import compare_rung
-from buildmatrix.reports.formats import PREFLIGHT, Destination, by_name
+from buildmatrix.reports.formats import PREFLIGHT, Destination, find_format
 from buildmatrix.reports.preflight import formats, html
 from buildmatrix.reports.preflight.html import strips
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
@@ -107,7 +107,7 @@ def test_a_comparison_says_what_the_baseline_had() -> None:
 
 @pytest.mark.parametrize("format", ["junit", "markdown", "html"])
 def test_hostile_texts_break_no_markup(format: str) -> None:
-    text = by_name(PREFLIGHT, format).render(hostile_preflight(EVIL, ENDLESS), Destination())
+    text = find_format(PREFLIGHT, format).render(hostile_preflight(EVIL, ENDLESS), Destination())
     assert "<script>document" not in text
     if format == "junit":
         cases(hostile_preflight(EVIL, ENDLESS))

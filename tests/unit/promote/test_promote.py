@@ -140,7 +140,7 @@ def test_nothing_is_set_while_one_report_is_not_green(
     reports[1] = report(bad)
     promotion, found, _ = promoted(registry, reports)
     assert (found, tags(registry)) == (code, {})
-    assert promotion.problems == ("no tag was set: not green are cuda",)
+    assert promotion.problems == ("no tag was set: these targets are not green: cuda",)
     assert states(promotion) == ["not-tried"] * 4
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_set_while_one_image_is_gone(
     registry.blobs.popitem()
     promotion, code, _ = promoted(registry, reports)
     assert (code, tags(registry)) == (3, {})
-    assert "is not whole: its registry lost sha256:" in promotion.problems[0]
+    assert "is incomplete: its registry lost sha256:" in promotion.problems[0]
     registry.blobs = blobs
     assert promoted(registry, reports)[1] == 0
 
@@ -203,7 +203,7 @@ def test_nothing_is_set_once_a_waiver_of_a_report_is_over(
         return
     assert (code, tags(registry)) == (1, {})
     assert promotion.problems == (
-        f"no tag was set: BM301 of acme was accepted by team until {expires}, which is over: "
+        f"no tag was set: BM301 of acme was accepted by team until {expires}, which has passed: "
         "never used",
     )
 
@@ -387,7 +387,7 @@ def test_a_registry_that_takes_a_tag_and_forgets_it(
     monkeypatch.setattr(registry, "push_manifest", lambda *arguments: None)
     promotion, code, _ = promoted(registry, reports)
     assert (code, states(promotion)[0]) == (3, "failed")
-    assert "its registry took it, and then named nothing" in promotion.problems[0]
+    assert "its registry accepted the tag, and then resolved it to nothing" in promotion.problems[0]
 
 
 def test_an_image_that_was_not_the_judged_one_is_not_promoted(registry: MemoryRegistry) -> None:

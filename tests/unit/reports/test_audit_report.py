@@ -12,7 +12,7 @@ from buildmatrix.judge.registry import BY_CODE
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, saved, table
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.reports.run.summary import brought
+from buildmatrix.reports.run.summary import list_waste
 from buildmatrix.reports.schemas import report as schema
 
 LINE = "images/requirements.in:3"
@@ -78,7 +78,7 @@ def report(**more: object) -> Report:
 
 
 def test_each_requirement_line_is_charged_with_what_it_brings() -> None:
-    first, second = brought(report(), "cpu-py312")
+    first, second = list_waste(report(), "cpu-py312")
     assert (first.line, first.asker) == (LINE, "demo 1.0")
     assert (first.distributions, first.download, first.installed) == (
         2,

@@ -9,13 +9,13 @@ import pytest
 from test_report_formats import finding, report, result
 
 from buildmatrix.facts.inventory.model import Unread
-from buildmatrix.reports.formats import RUN, Destination, by_name
+from buildmatrix.reports.formats import RUN, Destination, find_format
 
 HOME = PurePath("/work/project")
 
 
 def lines(document: object, **to: PurePath | None) -> list[str]:
-    return by_name(RUN, "concise").render(document, Destination(**to)).splitlines()
+    return find_format(RUN, "concise").render(document, Destination(**to)).splitlines()
 
 
 def test_a_finding_is_a_line_with_its_place_its_fix_and_its_rule() -> None:

@@ -16,7 +16,7 @@ from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import merge, parse
-from buildmatrix.reports.run.summary import brought
+from buildmatrix.reports.run.summary import list_waste
 
 OLD, NEW, CPU = "cuda12.4", "cuda12.9", "cpu"
 
@@ -140,7 +140,7 @@ def test_what_a_line_wastes_is_that_of_the_target() -> None:
         backend="cuda", distribution="demo", version="1.0", chain=("r.in:1", "demo 1.0"),
     )  # fmt: skip
     it = replace(it, findings=(about, replace(about, target=OLD)))
-    assert [brought(it, id)[0].installed for id in (NEW, OLD)] == [7_000_000, 9_000_000]
+    assert [list_waste(it, id)[0].installed for id in (NEW, OLD)] == [7_000_000, 9_000_000]
 
 
 def test_cyclonedx_says_the_worst_of_a_backend() -> None:

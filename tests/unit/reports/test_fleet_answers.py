@@ -19,7 +19,7 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
 )
 from buildmatrix.reports.fleet.sections import share
-from buildmatrix.reports.formats import FLEET, Destination, by_name
+from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 
 def image(number: int, backend: str = "cpu", **values) -> FleetResult:
@@ -342,7 +342,7 @@ def test_what_makes_two_reports_hard_to_compare_is_said() -> None:
     drift = drift_between(other, report(image(2), missing=["b"]))
     assert len(drift.notes) == 6
     assert drift.tool == tool
-    assert "the catalogue was that of 2025-01-01 and is that of 2026-11-20 now" in drift.notes[0]
+    assert "the catalogue changed from 2025-01-01 to 2026-11-20" in drift.notes[0]
 
 
 def test_what_nobody_asked_for_is_said_with_the_files_that_leave_it_out() -> None:
@@ -357,5 +357,5 @@ def test_what_nobody_asked_for_is_said_with_the_files_that_leave_it_out() -> Non
     # Nothing is undecided, and nobody may think that all of it was judged.
     assert (told.state, exit_code(told.report)) == ("passed", 0)
     for name in ("table", "markdown", "html"):
-        text = by_name(FLEET, name).render(told.report, Destination())
+        text = find_format(FLEET, name).render(told.report, Destination())
         assert "xtras and groups that were not asked for" in text and "looks at more" in text

@@ -21,7 +21,7 @@ from buildmatrix.reports.fleet.model import (
     FleetReport,
     FleetResult,
 )
-from buildmatrix.reports.formats import FLEET, Destination, by_name
+from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 DIGEST = "sha256:" + "0" * 64
 RESULT = FleetResult(
@@ -41,7 +41,7 @@ def made(*results: FleetResult, **options) -> FleetReport:
 
 
 def text_of(report: FleetReport, name: str = "json") -> str:
-    form = by_name(FLEET, name)
+    form = find_format(FLEET, name)
     return safe(form.render(report, Destination()), form.syntax)
 
 

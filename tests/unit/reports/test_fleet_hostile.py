@@ -16,7 +16,7 @@ from buildmatrix.reports.fleet import html
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import FleetFinding
-from buildmatrix.reports.formats import FLEET, Destination, by_name
+from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 TEXTS = [item.name for item in FLEET if item.name != "parquet"]
 
@@ -28,7 +28,7 @@ TEXTS = [item.name for item in FLEET if item.name != "parquet"]
 @example(text=f"{SECRET}<script>alert(1)</script>")
 @settings(max_examples=6, deadline=None)
 def test_no_format_of_a_fleet_holds_what_is_obeyed(text: str, every: bool, name: str) -> None:
-    form = by_name(FLEET, name)
+    form = find_format(FLEET, name)
     report = fleet_cases.hostile(text, f"{text} ")
     printed = safe(form.render(report, Destination(every=every, color=every)), form.syntax)
     assert not OBEYED.search(printed)
@@ -82,7 +82,7 @@ def test_a_page_that_would_be_too_large_has_causes_in_place_of_findings(monkeypa
     report = assemble("x", results, "2026-11-20")
     assert len(data_of(html.render(report))["findings"]) == 2000
     monkeypatch.setattr(html, "MOST_BYTES", 150_000)
-    text, is_whole = html.embedded(FleetAnswer(report))
+    text, is_whole = html.embed(FleetAnswer(report))
     assert (is_whole, len(json.loads(text)["findings"])) == (False, 1)
     page = html.render(report)
     assert len(data_of(page)["rows"]) == 100

@@ -19,7 +19,7 @@ from buildmatrix.cli import output
 from buildmatrix.reports import formats
 from buildmatrix.reports.fleet import documents as parquet_form
 from buildmatrix.reports.fleet.model import FleetReport
-from buildmatrix.reports.formats import FLEET, Destination, by_name, names
+from buildmatrix.reports.formats import FLEET, Destination, find_format, names
 from buildmatrix.reports.json_form import plain
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -32,7 +32,7 @@ def table_of(report: FleetReport):
 
 
 def data_of(report: FleetReport) -> bytes:
-    return by_name(FLEET, "parquet").data(report, Destination())
+    return find_format(FLEET, "parquet").data(report, Destination())
 
 
 @pytest.mark.parametrize("size", [25, "hostile", 0])

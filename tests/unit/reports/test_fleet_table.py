@@ -10,13 +10,13 @@ import pytest
 from fleet_cases import clean, fleet, later
 
 from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.formats import FLEET, Destination, by_name
+from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 GOLDEN = Path(__file__).parents[2] / "golden/fleet"
 
 
 def text_of(report, name: str, **options) -> str:
-    return by_name(FLEET, name).render(report, Destination(**options))
+    return find_format(FLEET, name).render(report, Destination(**options))
 
 
 @pytest.mark.parametrize("name", ["table", "markdown"])
@@ -47,7 +47,7 @@ def test_missing_and_undecided_come_before_what_is_fine() -> None:
     lines = text_of(fleet(200), "table").splitlines()
     assert "not looked at" in lines[1]
     assert lines[-1] == "65 of 200 images failed, 2 undecided, not everything was looked at"
-    assert "undecided: none of these is clean" in lines
+    assert "undecided" in lines
 
 
 def test_an_empty_fleet_says_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 from test_report_formats import finding, report
 
 from buildmatrix.reports import formats
-from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
+from buildmatrix.reports.formats import RUN, Destination, Format, find_format, names
 from buildmatrix.reports.json_form import render
 
 #: A program with one more format, of which everything stands in this text.
@@ -49,8 +49,8 @@ def test_a_format_gets_what_it_needs_and_no_more() -> None:
     one = report(finding())
     for color in (True, False):
         to = Destination(color=color)
-        assert ("\x1b[" in by_name(RUN, "table").render(one, to)) == color
-        assert by_name(RUN, "json").render(one, to) == render(one)
+        assert ("\x1b[" in find_format(RUN, "table").render(one, to)) == color
+        assert find_format(RUN, "json").render(one, to) == render(one)
 
 
 def test_the_registry_imports_no_format() -> None:

@@ -15,7 +15,7 @@ from test_report_formats import finding, report, result
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import Finding, Fix
-from buildmatrix.reports.formats import RUN, Destination, by_name
+from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run.model import Report
 
 HOME = PurePath("/work/project")
@@ -118,14 +118,14 @@ SCANNING = {
 
 
 def quality(document: Report, to: Destination = TO) -> Any:
-    issues = json.loads(by_name(RUN, "codequality").render(document, to))
+    issues = json.loads(find_format(RUN, "codequality").render(document, to))
     jsonschema.validate(issues, QUALITY)
     assert len({issue["fingerprint"] for issue in issues}) == len(issues)
     return issues
 
 
 def scanning(document: Report) -> Any:
-    made = json.loads(by_name(RUN, "dependency-scanning").render(document, TO))
+    made = json.loads(find_format(RUN, "dependency-scanning").render(document, TO))
     jsonschema.validate(made, SCANNING)
     return made
 

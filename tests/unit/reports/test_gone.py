@@ -11,7 +11,7 @@ from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.run.saved import compared
+from buildmatrix.reports.run.saved import list_gone
 
 OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")
 KEPT = finding(fingerprint="2" * 32, distribution="kept")
@@ -20,7 +20,7 @@ THEN = report(OLD, KEPT)
 
 
 def test_what_is_there_no_more_is_gone_and_the_page_says_so() -> None:
-    now = compared(report(replace(KEPT, waived="it is in the baseline report"), NEW), THEN)
+    now = list_gone(report(replace(KEPT, waived="it is in the baseline report"), NEW), THEN)
     assert now.gone == (OLD,)
     text = Page(html.render(now)).text
     assert "1 open finding new, 1 that was there before, 1 gone." in text
@@ -40,17 +40,17 @@ def test_what_a_run_did_not_get_to_is_not_gone() -> None:
         result(build="failed", scan="not-run", smoke="not-run"),
         replace(result("rocm"), backend="rocm"),
     ):
-        assert compared(report(targets=(target,)), THEN).gone == ()
+        assert list_gone(report(targets=(target,)), THEN).gone == ()
     both = (result(), result("b", scan="not-run"))
-    assert compared(report(targets=both), THEN).gone == ()
-    assert compared(report(targets=(result(scan="failed"),)), THEN).gone == (KEPT, OLD)
+    assert list_gone(report(targets=both), THEN).gone == ()
+    assert list_gone(report(targets=(result(scan="failed"),)), THEN).gone == (KEPT, OLD)
 
 
 def shard(id: str, *findings: Finding, target: TargetResult | None = None) -> Report:
     """What one job of a matrix gives that has the baseline."""
     of_target = tuple(replace(item, target=id) for item in findings)
     made = report(*of_target, targets=(replace(target or result(), id=id),))
-    return compared(made, THEN)
+    return list_gone(made, THEN)
 
 
 def test_shards_together_have_lost_what_none_of_them_has() -> None:
@@ -77,7 +77,7 @@ def test_what_a_shard_did_not_get_to_may_still_be_there() -> None:
 
 
 def test_a_source_that_was_judged_twice_is_named_with_its_backend_among_what_is_gone() -> None:
-    cuda = compared(report(targets=(replace(result("x"), backend="cuda"),)), report())
-    cpu = compared(report(targets=(result("x"),)), report(replace(OLD, target="x")))
+    cuda = list_gone(report(targets=(replace(result("x"), backend="cuda"),)), report())
+    cpu = list_gone(report(targets=(result("x"),)), report(replace(OLD, target="x")))
     (gone,) = saved.merge([cpu, cuda]).gone or ()
     assert gone.target == "x (cpu)"

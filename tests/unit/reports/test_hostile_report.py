@@ -22,7 +22,7 @@ from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.formats import RUN, by_name
+from buildmatrix.reports.formats import RUN, find_format
 from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
 
 pytestmark = pytest.mark.usefixtures("a_day")
@@ -140,7 +140,7 @@ def test_no_format_holds_what_is_obeyed(
     if format_ != "html":
         assert not any(line.startswith("FORGED") for line in printed.splitlines())
     assert "SECRET" not in printed
-    if by_name(RUN, format_).syntax is JSON:
+    if find_format(RUN, format_).syntax is JSON:
         json.loads(printed)
     if format_ == "junit":
         ET.fromstring(printed)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildmatrix.reports.page.document import Area, lengths, squarified
+from buildmatrix.reports.page.document import Area, lengths, squarify
 
 SIZES = st.lists(st.integers(1, 10**12), min_size=1, max_size=24).map(
     lambda sizes: sorted(sizes, reverse=True)
@@ -19,7 +19,7 @@ SIZES = st.lists(st.integers(1, 10**12), min_size=1, max_size=24).map(
 @given(SIZES)
 def test_areas_are_in_proportion_to_bytes_and_fill_the_whole(sizes: list[int]) -> None:
     whole = Area(3.0, 5.0, 100.0, 60.0)
-    areas = squarified(sizes, whole)
+    areas = squarify(sizes, whole)
     for size, area in zip(sizes, areas, strict=True):
         assert area.width * area.height == pytest.approx(6000 * size / sum(sizes), rel=1e-6)
         assert area.x >= 3 - 1e-6 and area.x + area.width <= 103 + 1e-6
@@ -31,14 +31,14 @@ def test_areas_are_in_proportion_to_bytes_and_fill_the_whole(sizes: list[int]) -
 
 
 def test_equal_sizes_are_near_to_squares() -> None:
-    for area in squarified([5] * 12, Area(0, 0, 400, 300)):
+    for area in squarify([5] * 12, Area(0, 0, 400, 300)):
         assert area.width == pytest.approx(100) and area.height == pytest.approx(100)
 
 
 def test_what_has_no_bytes_has_no_area() -> None:
-    assert [area.width * area.height for area in squarified([7, 0], Area(0, 0, 10, 10))] == [100, 0]
-    assert squarified([0, 0], Area(1, 2, 10, 10)) == [Area(1, 2, 0, 0)] * 2
-    assert squarified([], Area(0, 0, 10, 10)) == []
+    assert [area.width * area.height for area in squarify([7, 0], Area(0, 0, 10, 10))] == [100, 0]
+    assert squarify([0, 0], Area(1, 2, 10, 10)) == [Area(1, 2, 0, 0)] * 2
+    assert squarify([], Area(0, 0, 10, 10)) == []
 
 
 @given(SIZES)

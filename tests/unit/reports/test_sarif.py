@@ -18,7 +18,7 @@ from test_report_formats import finding, report, result
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Fix, TargetResult, Trial
 from buildmatrix.locks.edits import unified
-from buildmatrix.reports.formats import RUN, Destination, by_name
+from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run import sarif
 from buildmatrix.reports.run.model import FixesTried, Report
 from buildmatrix.reports.run.replacements import Region, replacements, requirement_region
@@ -28,7 +28,7 @@ VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.FormatC
 
 
 def run_of(one: Report, **to: Any) -> dict[str, Any]:
-    text = by_name(RUN, "sarif").render(one, Destination(**to))
+    text = find_format(RUN, "sarif").render(one, Destination(**to))
     log: dict[str, Any] = json.loads(text)
     VALIDATOR.validate(log)
     (run,) = log["runs"]
@@ -161,7 +161,7 @@ def test_advice_and_masked_secrets_are_no_replacement() -> None:
     assert "fixes" not in result_of(report(finding())), "its patch is the text `patch`"
     secret = fixed("a\n", "--index-url https://user:pw@host.example/simple\n")
     assert "fixes" not in result_of(secret)
-    assert "pw" not in by_name(RUN, "sarif").render(secret, Destination())
+    assert "pw" not in find_format(RUN, "sarif").render(secret, Destination())
     assert replacements("[backend.cpu]\nreplace = {}\n") == {}
 
 

@@ -13,7 +13,7 @@ from bills import WORST, bill, hostile, hostile_bill, vulnerable
 from hypothesis import example, given, settings
 from test_report_formats import report
 
-from buildmatrix.reports.formats import RUN, Destination, by_name
+from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run.model import Report
 
 WHEN = datetime(2026, 11, 22, 23, 5, 6, tzinfo=UTC)
@@ -29,7 +29,7 @@ def validator() -> Any:
 
 
 def rendered(one: Report) -> str:
-    text = by_name(RUN, "spdx").render(one, Destination(time=WHEN))
+    text = find_format(RUN, "spdx").render(one, Destination(time=WHEN))
     return text.encode("utf-8", "surrogatepass").decode()
 
 

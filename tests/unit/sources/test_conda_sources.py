@@ -21,7 +21,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requirement_files import read_environment, read_requirements
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
-from buildmatrix.sources.parse import declared, parse
+from buildmatrix.sources.parse import parse, parse_declared
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 
 ENVIRONMENT = """\
@@ -55,7 +55,7 @@ def resolved(root: Path, source: str) -> Resolved:
 @pytest.mark.parametrize("text", ["conda-lock.yml", "lock:pixi.lock", "requirements:env/pixi.toml"])
 def test_locks_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"lock of conda or pixi, .* `buildmatrix scan dir:"):
-        declared(text, tmp_path)
+        parse_declared(text, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_a_local_wheel_is_a_source_with_what_it_requires(root: Path, index: Pack
         ("", "SOURCE is empty"),
         ("lock:", "lock: names nothing"),
         ("requirements.in[gpu]", "extras and groups belong to"),
-        ("wheel:requirements.in", "requirements.in is no wheel: the name of one ends in .whl"),
+        ("wheel:requirements.in", "requirements.in is not a wheel: wheel names end in .whl"),
         ("wheel:gone-1-py3-none-any.whl", "^wheel:gone-1-py3-none-any.whl: there is no "),
     ],
 )

@@ -61,7 +61,7 @@ def test_an_environment_is_known_by_its_folder_and_its_interpreter(here: Path, t
 
 def test_an_interpreter_of_no_environment_is_told_from_other_files(here: Path) -> None:
     (here / "python3").write_bytes(b"\x7fELF")
-    with pytest.raises(UsageError, match="belongs to no virtual environment"):
+    with pytest.raises(UsageError, match="is not in a virtual environment"):
         parse("./python3")
 
 

@@ -18,7 +18,7 @@ from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.images import store
 from buildmatrix.sources.state import journal
 from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.target_layers import with_layers
+from buildmatrix.sources.state.target_layers import add_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 STEPS = ("ADD root.tar /", "COPY /opt/venv /opt/venv")
@@ -96,7 +96,7 @@ class Target:
         journal.write(self.files, record)
 
     def known(self) -> tuple[Inventory, str | None]:
-        return with_layers(
+        return add_layers(
             self.files,
             self.inventory,
             lambda: self.engine,

@@ -265,7 +265,7 @@ def test_what_was_accepted_until_a_day(
         return
     assert refused(registry) == (
         "expired",
-        f"BM301 of acme was accepted by team until {expires}, which is over: never used",
+        f"BM301 of acme was accepted by team until {expires}, which has passed: never used",
     )
 
 

@@ -15,7 +15,7 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.inspect.library_graph import draw_libraries
 from buildmatrix.facts.inventory.model import Inventory, Layer
 from buildmatrix.reports import drawings, json_form
-from buildmatrix.reports.drawings import Arrow, Box, Drawing, of_answer
+from buildmatrix.reports.drawings import Arrow, Box, Drawing, draw_answer
 
 HOSTILE = (
     '</title><script>alert(1)</script>"]; n0 -> x; \\N %%{init}%% --> `$(id)` &amp; \x1b \ud800'
@@ -41,7 +41,7 @@ def small() -> Drawing:
         layers=(Layer("sha256:1", "COPY . /", 1),),
         origins={"lib/python3.11/site-packages/b/libb.so": 0},
     )
-    return of_answer(why(tree, "libb.so"))
+    return draw_answer(why(tree, "libb.so"))
 
 
 @pytest.mark.parametrize("render", FORMATS)

@@ -10,14 +10,14 @@ from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.inventory.model import Inventory, Layer, Link, ShadowedFiles
-from buildmatrix.reports.formats import WHY, Destination, by_name
+from buildmatrix.reports.formats import WHY, Destination, find_format
 from buildmatrix.reports.why.model import Answer
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
 
 
 def json_of(answer: Answer) -> str:
-    return by_name(WHY, "json").render(answer, Destination())
+    return find_format(WHY, "json").render(answer, Destination())
 
 
 def tree() -> Inventory:
