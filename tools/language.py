@@ -6,7 +6,6 @@ found any. Without a PATH it checks `src`, `docs` and README.md. No dependencies
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -42,33 +41,31 @@ _NAMES = dict.fromkeys(
     ("asked", "heeded", "judged", "kept", "named", "of_lock", "said", "told", "took"),
     "a verb, or a noun for a property",
 )
+_DOCSTRING = re.compile(r'^[ \t]*"""([A-Z][a-z]+)\b', re.MULTILINE)
+#: A function, and the line before it, which may be a decorator.
+_FUNCTION = re.compile(r"^(?P<before>.*)\n[ \t]*(?:async )?def (?P<name>\w+)\(", re.MULTILINE)
 #: Accepted lines: the path, and a part of the line; each with its reason.
 _EXCEPTIONS: tuple[tuple[str, str], ...] = ()
 
 
 def find_wordings(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
     """Yield line number, wording and cure."""
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        for pattern, cure in _WORDINGS.items():
-            if match := re.search(pattern, line, re.IGNORECASE):
-                yield number, match[0].strip(), cure
-    if path.suffix == ".py":
-        yield from _find_definitions(text)
+    for pattern, cure in _WORDINGS.items():
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            yield _line_of(text, match.start()), match[0].strip(), cure
+    if path.suffix != ".py":
+        return
+    for match in _DOCSTRING.finditer(text):
+        if match[1] in _OPENINGS:
+            yield _line_of(text, match.start(1)), f'docstring "{match[1]} ..."', _OPENINGS[match[1]]
+    for match in _FUNCTION.finditer(text):
+        if match["name"].lstrip("_") in _NAMES and not match["before"].lstrip().startswith("@"):
+            name = match["name"]
+            yield _line_of(text, match.start("name")), f"def {name}", _NAMES[name.lstrip("_")]
 
 
-def _find_definitions(source: str) -> Iterator[tuple[int, str, str]]:
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        line = getattr(node, "lineno", 1)
-        opening = re.match(r"[A-Z][a-z]+\b", ast.get_docstring(node) or "")
-        if opening and opening[0] in _OPENINGS:
-            yield line, f'docstring "{opening[0]} ..."', _OPENINGS[opening[0]]
-        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-            name = node.name.lstrip("_")
-            if name in _NAMES:
-                yield line, f"def {node.name}", _NAMES[name]
+def _line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def _list_files(paths: list[Path]) -> Iterator[Path]:
