@@ -180,7 +180,7 @@ class Workspace:
 
         return choice.builder(name or self.engine, buildx, self._own_engine, self.log)
 
-    def keeper(self, name: str | None = None) -> Engine:
+    def image_engine(self, name: str | None = None) -> Engine:
         """Return the engine whose images are read."""
         from buildmatrix.engines import choice
         from buildmatrix.sources.state.folder import images_folder
@@ -245,7 +245,7 @@ class Workspace:
                 return stack.enter_context(self.registry())
 
             yield ReadingOptions(
-                self.keeper,
+                self.image_engine,
                 platform=platform,
                 cache=self.fact_cache,
                 index=index,

@@ -269,7 +269,7 @@ def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends
-    engines = cache(workspace(settings).keeper)
+    engines = cache(workspace(settings).image_engine)
     codes = []
     state = State.beside(spec.root)
     for target in targets:

@@ -154,7 +154,7 @@ def preflight_command(
     here = workspace(settings, engine=engine)
     spec = here.declared()()
     is_target = spec is not None and not (":" in name or "/" in name)
-    engines = cache(here.keeper)
+    engines = cache(here.image_engine)
     if kubernetes:
         if formats or output is None or str(output) == "-":
             raise UsageError("--kubernetes writes files: give -o FOLDER, and no --format")
@@ -245,7 +245,7 @@ def collect(
     logs = read_logs(files or ("-",))
     result = joined(
         logs,
-        partial(find_subject, spec, here.keeper(OCI)),
+        partial(find_subject, spec, here.image_engine(OCI)),
         digest,
         date.today(),
         baseline=baseline,

@@ -225,7 +225,7 @@ def add_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBeside:
+class CacheLocation:
     """Location of cached results about a SOURCE."""
 
     store: Store
@@ -287,7 +287,7 @@ class Source(ABC):
         """Return the selected target. Raises `UsageError` for an unknown one."""
         return None
 
-    def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
+    def cache_location(self, options: ReadingOptions) -> CacheLocation | None:
         """Return the location of cached graphs and sides of comparisons; None to make them anew."""
         return None
 

@@ -18,8 +18,8 @@ from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources.model import (
     LOOKING,
     Argument,
+    CacheLocation,
     Facts,
-    KeptBeside,
     ReadingOptions,
     Source,
     add_lines,
@@ -132,12 +132,12 @@ class BuiltTarget(Source):
         record = load(self._files)
         return options.engine if record is None else partial(options.engine_of, record.engine)
 
-    def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
-        """See `Source.kept_beside`."""
+    def cache_location(self, options: ReadingOptions) -> CacheLocation | None:
+        """See `Source.cache_location`."""
         if options.lock is not None or not _ID.fullmatch(self.name):
             return None
         files = self._files
-        return KeptBeside(files.derived(options.note), (files.inventory, self.specification))
+        return CacheLocation(files.derived(options.note), (files.inventory, self.specification))
 
 
 def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:

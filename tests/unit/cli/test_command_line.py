@@ -200,7 +200,7 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
     docker = SimpleNamespace(image=lambda _: SimpleNamespace(digest="sha256:00"))
     spec = SimpleNamespace(catalogue_files=(), root=Path("/nonexistent"))
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, targets))
-    monkeypatch.setattr(Workspace, "keeper", lambda *_: docker)
+    monkeypatch.setattr(Workspace, "image_engine", lambda *_: docker)
     monkeypatch.setattr(checks, "run", lambda target, *_: checks.SmokeOutcome(states[target.id]))
     code, printed, _ = run(capsys, "smoke", "cpu*", "-q")
     assert code == 1

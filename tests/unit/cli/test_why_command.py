@@ -204,7 +204,7 @@ def test_a_target_without_a_specification_is_a_usage_error(
 def test_a_target_that_is_spelled_like_one_is_suggested_in_place_of_an_image(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Workspace, "keeper", lambda *_: StandInEngine({}))
+    monkeypatch.setattr(Workspace, "image_engine", lambda *_: StandInEngine({}))
     code, _, err = run(capsys, "why", "cpu-py311-serve", "libcudart")
     assert code == 3
     assert f"did you mean target:{TARGET}?" in err
@@ -274,7 +274,7 @@ def recorded(project: Path, monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
     """The record of the build that made the target's image, and an engine that has the image."""
     record(project)
     engine = StandInEngine({IMAGE: saved_image()})
-    for name in ("builder", "keeper"):
+    for name in ("builder", "image_engine"):
         monkeypatch.setattr(Workspace, name, lambda *_: engine)
     return engine
 

@@ -155,7 +155,7 @@ def test_an_identifier_is_never_a_path(here: Path) -> None:
     for id in ("../cpu", "..", "a/../cpu"):
         source = parse(f"target:{id}", "why")
         assert isinstance(source, BuiltTarget)
-        assert source.kept_beside(ReadingOptions(no_engine)) is None
+        assert source.cache_location(ReadingOptions(no_engine)) is None
 
 
 def test_a_lock_of_the_specification_is_read_for_its_own_target(here: Path) -> None:

@@ -130,7 +130,7 @@ def _read_target(source: Source, target: Target, spec: Spec, settings: DiffSetti
         made = _judge(side, facts.inventory, target, spec, facts.lock)
         return made, (*facts.files, *facts.catalogue)
 
-    beside = source.kept_beside(options)
+    beside = source.cache_location(options)
     if beside is None:
         return _apply_waivers(make()[0], spec, settings)
     side = load_or_make(

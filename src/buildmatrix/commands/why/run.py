@@ -118,7 +118,7 @@ def load_graph(source: Source, options: ReadingOptions) -> SourceGraph:
     """Return the graph of `source`; for a built target the cached one, if it fits."""
     if isinstance(source, SavedReport):
         return make_report_graph(source.path, options.data_files())
-    beside = source.kept_beside(options)
+    beside = source.cache_location(options)
     if beside is None:
         return _join(source, options)[0]
     return load_or_make(
