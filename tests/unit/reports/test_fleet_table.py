@@ -35,7 +35,7 @@ def test_a_short_table_stays_short_and_in_its_width_and_says_how_to_see_all() ->
         assert len(lines) <= 66
         assert abs(len(lines) - len(text_of(small, "table", width=width).splitlines())) < 6
         assert max(map(len, lines)) <= width
-    assert "--format html=FILE is a page that finds" in " ".join(lines)
+    assert "--format html=FILE is a page with" in " ".join(lines)
     every = text_of(small, "table", every=True)
     assert "--format" not in every
     for result in small.results:
@@ -45,7 +45,7 @@ def test_a_short_table_stays_short_and_in_its_width_and_says_how_to_see_all() ->
 
 def test_missing_and_undecided_come_before_what_is_fine() -> None:
     lines = text_of(fleet(200), "table").splitlines()
-    assert "not looked at" in lines[1]
+    assert "not read" in lines[1]
     assert lines[-1] == "65 of 200 images failed, 2 undecided, not everything was looked at"
     assert "undecided" in lines
 
