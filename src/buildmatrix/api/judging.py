@@ -242,19 +242,30 @@ def scan(
     from buildmatrix.reports.run.model import exit_code
 
     workspace = workspace or Workspace()
-    declared = None
-    if policy is not None and select is None:
-        raise UsageError("--policy is for a target of a specification; give --select as well")
-    if select is not None:
-        spec, target = _declared(workspace, select, backend, runtime)
+    parsed = workspace.parse(source, "scan", workspace.declared())
+    built = parsed.target()
+    declared: tuple[Spec, Target] | None = None
+    if built is not None:
+        if select is not None or backend is not None or runtime != "any":
+            raise UsageError(
+                f"{source} is a target, which says the backend and its version; leave --select, "
+                "--backend and --runtime out"
+            )
+        declared = built[1], built[0]
+    elif select is not None:
+        declared = _declared(workspace, select, backend, runtime)
+    if declared is not None:
+        spec, target = declared
         declared = replace_policy(spec, policy_of(policy, workspace)), target
-    parsed = workspace.parse(source, "scan", lambda: None)
+    elif policy is not None:
+        raise UsageError("--policy is for a target of a specification; give --select as well")
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with workspace.reading(platform=platform) as usual:
-        facts = parsed.facts(replace(usual, data_files=tuple))
+        facts = parsed.facts(replace(usual, data_files=tuple, layers=False))
     own = workspace.data_files()
+    lock = None if built is None else facts.lock
     report = command.scan(
-        facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared
+        facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared, lock
     )
     report = add_gone(report, baseline)
     return CommandResult(report, exit_code(report, fail_on, strict), RUN, Path())

@@ -52,9 +52,9 @@ def scan_command(
 
     SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
     `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `registry:IMAGE`, `tar:FILE` (docker save or an OCI
-    archive) or `oci:LAYOUT`; without a prefix it is recognized, and the interpreter of a virtual
-    environment stands for it. The name of an image is Docker's where Docker has it, else a
-    registry's.
+    archive), `oci:LAYOUT` or a target of the specification (its last build here); without a prefix
+    it is recognized, and the interpreter of a virtual environment stands for it. The name of an
+    image is Docker's where Docker has it, else a registry's.
     """
     from buildmatrix.api.judging import scan
 

@@ -12,6 +12,7 @@ from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import TargetResult
+from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.sources.model import Facts
@@ -27,6 +28,7 @@ def scan(
     baseline: Collection[str] = (),
     data_files: Sequence[Path] = (),
     declared: tuple[Spec, Target] | None = None,
+    lock: Lock | None = None,
 ) -> Report:
     """Judge the facts of a source against a backend.
 
@@ -34,7 +36,7 @@ def scan(
     known. `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
     catalogue. `declared` is a target of a specification, as which it is judged instead, with the
     node classes, the policy and the waivers there. Raises `UsageError` when nothing says which
-    backend is meant.
+    backend is meant. `lock`: the lock of a target that was built.
     """
     chosen = declared[1].backend if declared is not None else backend or facts.backend
     if chosen is None:
@@ -52,7 +54,7 @@ def scan(
     judge = Judge(spec, fail_on, today, baseline)
     if chosen not in judge.backends:
         raise unknown_backend(chosen, judge.backends)
-    judgement = judge.image(target, facts.inventory, None)
+    judgement = judge.image(target, facts.inventory, lock)
     findings = judgement.findings
     result = TargetResult(
         id=target.id,

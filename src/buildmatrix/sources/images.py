@@ -19,6 +19,7 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.text import printable, shown, size
+from buildmatrix.engines.choice import DOCKER
 from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image, saved_image
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.selection import marker_environment
@@ -179,11 +180,17 @@ class DockerImage(Installed):
         # Only an export has its layers, which takes time.
         inventory = read() if cache is None else cache.inventory(f"engine {image.digest}", read)
         backend = image.labels.get(BACKEND_LABEL)
-        return Facts(str(self), inventory, image=self.name, labels=image.labels, backend=backend)
+        # `oci:` is the prefix of a layout, so an image of our own engine has none.
+        label = str(self) if engine.name == DOCKER else shown(self.name)
+        return Facts(label, inventory, image=self.name, labels=image.labels, backend=backend)
 
     def _image(self, engine: Engine) -> ImageFacts:
         try:
             image = engine.image(self.name)
+        except ComponentError as error:
+            raise error.saying(
+                f"{error.message}, or name the image as registry:HOST/NAME, tar:FILE or oci:LAYOUT"
+            ) from error
         except BuildmatrixError as error:
             # The daemon's words (distribution/reference, ErrReferenceInvalidFormat).
             if "invalid reference format" not in error.message:

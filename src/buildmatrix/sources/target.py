@@ -16,7 +16,7 @@ from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources.model import (
-    LOOKING,
+    READING,
     Argument,
     CacheLocation,
     Facts,
@@ -36,7 +36,7 @@ class BuiltTarget(Source):
     """A target: its inventory lies in the state folder, its image in the engine."""
 
     prefix = "target"
-    commands = LOOKING
+    commands = READING
     judged_by = "why"
 
     specification: Path = Path()

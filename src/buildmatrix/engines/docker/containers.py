@@ -8,6 +8,8 @@ modules.
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -105,6 +107,12 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
         with contextlib.closing(client):
             yield client
     except (docker.errors.DockerException, requests.RequestException) as error:
+        is_gone = any(isinstance(cause, FileNotFoundError) for cause in _causes(error))
+        if is_gone and shutil.which("docker", path=environment.get("PATH", os.defpath)) is None:
+            raise ComponentError(
+                f"Docker is not installed: there is no docker command, and nothing at {host}; "
+                "install Docker and start its daemon"
+            ) from error
         raise ComponentError(
             f"the Docker daemon at {host} failed: {_cause(error)}; {_remedy(error)}"
         ) from error
