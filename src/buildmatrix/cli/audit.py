@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
 @click.command("audit")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completing.sources)
+@option(
+    "-r",
+    "--requirement",
+    "requirements",
+    multiple=True,
+    metavar="FILE",
+    help="Audit this requirements file: the same as requirements:FILE.",
+)
 @selection_options
 @shard_options
 @option(
@@ -58,6 +66,7 @@ def audit_command(
     settings: CommandSettings,
     /,
     sources: tuple[str, ...],
+    requirements: tuple[str, ...],
     globs: tuple[str, ...],
     subset: str | None,
     sharding: Sharding | None,
@@ -90,6 +99,7 @@ def audit_command(
     from buildmatrix.sources.points import spec_targets
 
     pairs = check_formats(formats, output)
+    sources += tuple(f"requirements:{file}" for file in requirements)
     share_one_heap()
     part = Part(())
     if sharding is not None:

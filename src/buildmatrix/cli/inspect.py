@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
+from buildmatrix.base.errors import EXIT_OK, ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -214,7 +214,7 @@ def explore_command(
 
 
 def _check_terminal() -> None:
-    """Raises `UsageError` where there is no screen, or nothing to draw on it with."""
+    """Raise `UsageError` without a terminal, and `ComponentError` without Textual."""
     from importlib.util import find_spec
 
     is_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
@@ -224,6 +224,6 @@ def _check_terminal() -> None:
             "`buildmatrix scan` judges it"
         )
     if find_spec("textual") is None:
-        raise UsageError(
+        raise ComponentError(
             "explore needs Textual, which is not installed: pip install 'buildmatrix[explore]'"
         )

@@ -39,14 +39,33 @@ class CommandSettings:
     no_progress: bool
 
 
+class _RenamedOption(click.Option):
+    """An option that is still taken by its former name, which no help shows."""
+
+    def __init__(self, *arguments: Any, former: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self._former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """See `click.Parameter.add_to_parser`."""
+        shown = self.opts
+        self.opts = [*shown, self._former]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
 def option(
-    *declarations: str, variable: str | None = None, **attributes: Any
+    *declarations: str, variable: str | None = None, former: str | None = None, **attributes: Any
 ) -> Callable[[Command], Command]:
     """A click option whose environment variable is `BUILDMATRIX_<FLAG>`.
 
     `variable` is another one, where the flag means something else in other commands: one
-    environment serves all of them.
+    environment serves all of them. `former` is a name that the option had.
     """
+    if former is not None:
+        attributes |= {"cls": _RenamedOption, "former": former}
     flag = next(name for name in declarations if name.startswith("--"))
     flag = flag.split("/")[0].removeprefix("--")
     variable = variable or "BUILDMATRIX_" + flag.upper().replace("-", "_")

@@ -130,8 +130,8 @@ def require_library() -> None:
 
     if find_spec("sigstore") is None:
         raise ComponentError(
-            "keyless signatures require a library that is not installed; "
-            "install `buildmatrix[keyless]`"
+            "keyless signatures require sigstore, which is not installed: "
+            "pip install 'buildmatrix[keyless]'"
         )
 
 

@@ -133,7 +133,7 @@ def _tail(output: str) -> list[str]:
 
 # Rungs of `preflight`, run as soon as an image is built.
 #
-# Without `--preflight` a build runs the rungs that take seconds: `import` everywhere, and `device`
+# Without `--level` a build runs the rungs that take seconds: `import` everywhere, and `device`
 # if the backend's devices are here, or are the processor. Later rungs need the whole machine to
 # mean anything (`compute` measures rates, `batch` and `cold-start` times).
 
@@ -241,6 +241,6 @@ def _describe_rung(rung: RungOutcome) -> str:
     accept = ", `[[waive-check]]` accepts what may fail" if rung.state == "failed" else ""
     why = f": {rung.why}" if rung.why and not open_checks else ""
     return (
-        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs{accept}){why}"
+        f"the rung `{rung.rung}` {said} (`--level` chooses how far a build climbs{accept}){why}"
         + "".join(lines)
     )
