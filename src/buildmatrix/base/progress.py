@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
+
+#: How the work for a target ended.
+Ending = Literal["passed", "failed", "undecided"]
 
 
 class Progress(Protocol):
@@ -27,7 +30,7 @@ class Progress(Protocol):
     def end(self, target: str) -> None:
         """End the step of `target`; no other follows for now."""
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """End the work for `target`; `outcome` is one short line."""
 
     def note(self, text: str) -> None:
@@ -49,7 +52,7 @@ class Silent:
     def end(self, target: str) -> None:
         """Do nothing."""
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """Do nothing."""
 
     def note(self, text: str) -> None:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
+from buildmatrix.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildmatrixError,
+    UndecidedError,
+    UsageError,
+    most_severe,
+)
+from buildmatrix.base.text import count
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
@@ -28,13 +36,16 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_report
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.workspace import engine_option, engine_options, workspace
+from buildmatrix.engines.choice import OCI
 from buildmatrix.judge.rungs import RUNGS, Rung
 
 if TYPE_CHECKING:
     from buildmatrix.commands.build.run import Result
     from buildmatrix.engines.model import Engine, Surroundings
     from buildmatrix.judge.acceptance import FailOn
+    from buildmatrix.judge.model import TargetResult
     from buildmatrix.matrix.model import Target
+    from buildmatrix.reports.run.model import Report
     from buildmatrix.signing.attach import Signer
 
 
@@ -63,7 +74,10 @@ if TYPE_CHECKING:
 )
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option(
-    "--preflight",
+    "--level",
+    "preflight",
+    former="--preflight",
+    variable="BUILDMATRIX_PREFLIGHT",
     type=click.Choice(("auto", "none", *RUNGS[1:])),
     default="auto",
     show_default=True,
@@ -76,6 +90,7 @@ if TYPE_CHECKING:
 @option("--no-audit", is_flag=True, help="Judge locked wheels by their names alone.")
 @vulnerabilities_option
 @option("--rebuild", is_flag=True, help="Ignore the journal and rebuild everything.")
+@option("--no-cache", is_flag=True, help="Rebuild everything, and read wheels and bases again.")
 @option(
     "--jobs",
     type=click.IntRange(1),
@@ -107,6 +122,7 @@ def build_command(
     no_audit: bool,
     no_vulnerabilities: bool,
     rebuild: bool,
+    no_cache: bool,
     jobs: int,
     around: Surroundings,
     builders: tuple[str, ...],
@@ -131,6 +147,7 @@ def build_command(
     )
     from buildmatrix.commands.build.run import build
     from buildmatrix.commands.build.work import Options
+    from buildmatrix.sources.state.folder import images_folder
 
     pairs = check_formats(formats, output)
     if push and stage:
@@ -142,7 +159,7 @@ def build_command(
         )
     signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
     spec, part = load_shard(settings, globs, subset, sharding)
-    here = workspace(settings, engine=around.engine, offline=offline)
+    here = workspace(settings, engine=around.engine, offline=offline, no_cache=no_cache)
     spec = replace_policy(spec, policy_of(policy, here))
     chosen = {target.id for target in part.targets}
     targets = tuple(target for target in spec.targets if target.id in chosen)
@@ -160,7 +177,7 @@ def build_command(
         strict=strict,
         locked=locked,
         offline=offline,
-        rebuild=rebuild,
+        rebuild=rebuild or no_cache,
         smoke=not no_smoke,
         preflight=None if preflight == "none" or (preflight == "auto" and no_smoke) else preflight,
         push=push,
@@ -187,7 +204,64 @@ def build_command(
     write_report(report, pairs, output, spec.root, exit_code=result.exit_code)
     if result.error:
         complain(f"buildmatrix: {result.error}")
+    elif not settings.quiet:
+        folder = os.path.relpath(images_folder(settings.file))
+        promoted = dict(pairs).get("json") if stage else None
+        if lines := describe_images(report, builder, folder, save, promoted):
+            complain("\n".join(lines))
     return result.exit_code
+
+
+# Where the images of a build are, and what to do with them
+
+
+def describe_images(
+    report: Report, engine: Engine, folder: str, save: str | None, promoted: Path | None
+) -> list[str]:
+    """Say where the green images are, and how to run or publish them; nothing without any.
+
+    `folder` has the images of the engine `oci`, `save` the archives, if any, and `promoted` is the
+    report of images that were staged.
+    """
+    green = [target for target in report.targets if _is_green(target) and target.image]
+    if not green:
+        return []
+    first = green[0]
+    which = first.image if len(green) == 1 else count(len(green), "image")
+    if promoted is not None:
+        staged = count(len(green), "image")
+        return [f"{staged} staged, without tags", f"publish: buildmatrix promote {promoted}"]
+    if first.push == "passed":
+        return [f"{which} published", f"run: docker run --rm {first.image}"]
+    load = f"docker load -i {(save or '').replace(_ID, first.id)}"
+    if save is not None:
+        lines = [f"{which} saved", f"run: {load}, then docker run --rm {first.image}"]
+    elif engine.name == OCI:
+        name = "image.tar" if len(report.targets) == 1 else f"'{_ID}.tar'"
+        lines = [
+            f"{which} in {folder} (an OCI layout)",
+            f"run: the same command with --save {name}, then docker load -i FILE",
+        ]
+    elif _has_image(engine, first.image):
+        lines = [f"{which} in Docker", f"run: docker run --rm {first.image}"]
+    else:
+        lines = [f"{which} in the cache of the builder"]
+    if len(green) == len(report.targets):
+        lines.append("publish: the same command with --push")
+    return lines
+
+
+def _has_image(engine: Engine, name: str | None) -> bool:
+    try:
+        return name is not None and engine.image(name) is not None
+    except BuildmatrixError:
+        return False
+
+
+def _is_green(target: TargetResult) -> bool:
+    states = {*target.gates.values(), target.push}
+    is_built = target.gates.get("build") == "passed"
+    return is_built and target.error is None and not states & {"failed", "undecided"}
 
 
 def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Signer:
@@ -228,7 +302,7 @@ def save_images(file: str, result: Result, engine: Engine, settings: CommandSett
     from buildmatrix.facts.inventory.writing import open_atomically
 
     for target in result.report.targets:
-        if target.error or any(state in ("failed", "undecided") for state in target.gates.values()):
+        if not _is_green(target):
             complain(f"{target.id}: not saved, as it is not green")
             continue
         path = Path(file.replace(_ID, target.id))

@@ -7,13 +7,16 @@ and no secret leaks (`buildmatrix.base.text`).
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import click
 
@@ -36,6 +39,33 @@ def _nothing(*, is_error: bool) -> None:
 before_printing: _Preparation = _nothing
 
 
+#: A command in a sentence, which stays on one line to be copied.
+_COMMAND = re.compile(r"`[^`\n]*`")
+
+
+def _fold(text: str, stream: TextIO) -> str:
+    """Break lines between words where a terminal would break within one."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        whole = _COMMAND.sub(lambda match: match[0].replace(" ", "\0"), line)
+        parts = textwrap.wrap(
+            whole,
+            width,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines += [part.replace("\0", " ") for part in parts]
+    return "\n".join(lines)
+
+
 def say(text: str, syntax: Syntax = LINES) -> None:
     """Print on standard output.
 
@@ -48,7 +78,9 @@ def say(text: str, syntax: Syntax = LINES) -> None:
             before_printing(is_error=False)
             # Colors were decided when it was rendered; click would take them out of a
             # pipe.
-            click.echo(safe(text, syntax), nl=not text.endswith("\n"), color=True)
+            text = safe(text, syntax)
+            text = _fold(text, sys.stdout) if syntax is LINES else text
+            click.echo(text, nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -64,7 +96,7 @@ def complain(text: str) -> None:
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
     with suppress(OSError), LOCK:
         before_printing(is_error=True)
-        click.echo(safe("\n".join(lines), LINES), err=True)
+        click.echo(_fold(safe("\n".join(lines), LINES), sys.stderr), err=True)
 
 
 def write(text: str, output: Path | None, syntax: Syntax) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.base.progress import Progress
+from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.base.text import size
 from buildmatrix.cli import console
 
@@ -110,11 +110,11 @@ class PlainLines:
             self._open.pop(target, None)
             self._parts.forget(target)
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """Print how a target ended."""
         with console.LOCK:
             self.end(target)
-            self._print(f"[{target}] {'ok' if ok else 'FAILED'}: {outcome}")
+            self._print(f"[{target}] {ending}: {outcome}")
 
     def note(self, text: str) -> None:
         """Print a line of no target."""
@@ -164,7 +164,12 @@ class PlainLines:
                 self._open[target].printed = now
 
 
-_STATES = {None: ("…", "cyan"), True: ("✓", "green"), False: ("✗", "red")}
+_STATES: dict[Ending | None, tuple[str, str]] = {
+    None: ("…", "cyan"),
+    "passed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "undecided": ("?", "yellow"),
+}
 
 
 @dataclass(slots=True)
@@ -175,7 +180,7 @@ class _TargetRow:
     ended: float | None = None
     step: str = ""
     output: str = ""
-    ok: bool | None = None
+    ending: Ending | None = None
 
     def begin(self, now: float) -> None:
         """Let the clock go on, where it stopped."""
@@ -219,7 +224,7 @@ class LiveTable:
         with self._lock:
             row = self._row(target)
             if row.step != text:
-                row.step, row.output, row.ok = text, "", None
+                row.step, row.output, row.ending = text, "", None
                 self._parts.forget(target)
 
     def output(self, target: str, line: str) -> None:
@@ -240,11 +245,11 @@ class LiveTable:
             if target in self._rows:
                 self._row(target).ended = self._clock()
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """Stop the clock of a target, and show how it ended."""
         with self._lock:
             row = self._row(target)
-            row.step, row.output, row.ok = outcome, "", ok
+            row.step, row.output, row.ending = outcome, "", ending
             self._parts.forget(target)
             row.ended = self._clock()
 
@@ -324,8 +329,8 @@ class LiveTable:
         with self._lock:
             now = self._clock()
             for target, row in self._rows.items():
-                state, style = _STATES[row.ok]
-                if row.ok is None and row.ended is not None:
+                state, style = _STATES[row.ending]
+                if row.ending is None and row.ended is not None:
                     state = " "  # What is only counted has no verdict.
                 until = now if row.ended is None else row.ended
                 words = self._parts.words(target, until)

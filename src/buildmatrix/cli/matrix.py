@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -19,7 +21,7 @@ from buildmatrix.base.errors import (
     UsageError,
     most_severe,
 )
-from buildmatrix.base.text import JSON, JSON_LINE, STYLED
+from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -33,6 +35,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.progress import progress
 from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.reports.terminal import wrapped
 
 if TYPE_CHECKING:
     from buildmatrix.locks.model import Lock
@@ -99,17 +102,27 @@ def init_command(
 
 
 def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
+    """Return one line per target, or three on a terminal too narrow for that."""
     rows = [("TARGET", "BASE", "IMAGE")]
     rows += [
         (target.id, target.base.final, target.references[0] if target.tags else "")
         for target in targets
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines += [f"excluded: {point.id} ({point.reason})" for point in spec.excluded]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    if sum(widths) + 2 * (len(widths) - 1) <= room:
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+    else:
+        lines = [
+            line
+            for id, base, image in rows[1:]
+            for line in (id, f"  base   {base}", *([f"  image  {image}"] if image else []))
+        ]
+    for point in spec.excluded:
+        lines += wrapped(f"excluded: {point.id} ({point.reason})", room, further="  ")
     return "\n".join(lines)
 
 
@@ -218,6 +231,14 @@ def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
     metavar="[=NAME]",
     help="Take the newest of everything, or of NAME only.",
 )
+@option(
+    "-P",
+    "--upgrade-package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="The same as --upgrade=NAME.",
+)
 @option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
 @option("--offline", is_flag=True, help="Use caches only.")
 @click.pass_obj
@@ -228,6 +249,7 @@ def lock_command(
     sharding: Sharding | None,
     check: bool,
     upgrades: tuple[str, ...],
+    packages: tuple[str, ...],
     jobs: int,
     offline: bool,
 ) -> int:
@@ -240,6 +262,7 @@ def lock_command(
     from buildmatrix.locks.resolve import lock_targets
     from buildmatrix.locks.status import changes, leftovers, staleness, versions_in, versions_of
 
+    upgrades += packages
     spec, part = load_shard(settings, globs, subset, sharding)
     targets = part.targets
     reasons = {target.id: staleness(spec, target) for target in targets}
@@ -249,7 +272,11 @@ def lock_command(
         for id, reason in reasons.items():
             if reason:
                 say(f"{id}: {reason}")
-        return 1 if any(reasons.values()) else 0
+        number, changed = count(len(targets), "lock"), sum(map(bool, reasons.values()))
+        if not settings.quiet:
+            text = f"{changed} of {number} not current; run `buildmatrix lock`"
+            complain(text if changed else f"{number} checked, all current")
+        return EXIT_FINDINGS if changed else EXIT_OK
     if not any(reasons.values()):
         _check_locked(spec, targets, [name for name in upgrades if name != "*"])
     for line in _not_upgraded(targets) if upgrades else ():
@@ -353,7 +380,11 @@ def generate_command(
         changed = differences(spec, files)
         for line in changed:
             say(line)
-        return 1 if changed else 0
+        if not settings.quiet:
+            number = count(len(files), "file")
+            text = f"{len(changed)} not current of {number}; run `buildmatrix generate`"
+            complain(text if changed else f"{number} checked, all current")
+        return EXIT_FINDINGS if changed else EXIT_OK
     write(spec, files)
     if not settings.quiet:
         complain(f"wrote {len(files)} files to {spec.output}")

@@ -159,4 +159,6 @@ def _destination(place: Path | None, every: bool, root: Path | None) -> Destinat
         return to
     tty = sys.stdout.isatty()
     color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
-    return replace(to, width=shutil.get_terminal_size().columns if tty else to.width, color=color)
+    # COLUMNS, else the terminal's width, else that of a file.
+    width = shutil.get_terminal_size((to.width, 24)).columns
+    return replace(to, width=width, color=color)

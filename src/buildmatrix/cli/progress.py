@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from buildmatrix.base.progress import Progress, Silent
+from buildmatrix.base.progress import Ending, Progress, Silent
 from buildmatrix.base.text import printable, shown
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import Display, LiveTable, PlainLines
@@ -53,9 +53,9 @@ class _Shown:
         """Pass it on."""
         self.display.end(printable(target))
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """Pass it on."""
-        self.display.done(printable(target), printable(shown(outcome)), ok)
+        self.display.done(printable(target), printable(shown(outcome)), ending)
 
     def note(self, text: str) -> None:
         """Pass it on."""

@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
     UndecidedError,
     most_severe,
 )
-from buildmatrix.base.progress import Progress
+from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.base.text import count
 from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
 from buildmatrix.facts.inventory.model import Inventory
@@ -217,13 +217,13 @@ def run_nothing(command: Sequence[str], timeout_s: float) -> RunResult:
     raise AssertionError(f"nothing runs here: {command} {timeout_s}")
 
 
-def _describe_end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:
-    """Describe briefly how far an image got, and return True if nothing failed."""
-    worst = next((rung for rung in rungs if rung.state in ("failed", "undecided")), None)
-    if worst is not None:
-        return f"{worst.rung} {worst.state}", False
+def _describe_end(rungs: Sequence[RungOutcome]) -> tuple[str, Ending]:
+    """Describe briefly how far an image got, and how that ended."""
+    for rung in rungs:
+        if rung.state in ("failed", "undecided"):
+            return f"at {rung.rung}", rung.state
     last = next((rung.rung for rung in reversed(rungs) if rung.state == "passed"), None)
-    return f"passed up to {last or 'nothing'}", True
+    return f"up to {last or 'nothing'}", "passed"
 
 
 def _add_devices(climb: RungInputs, stack: ExitStack) -> tuple[RungInputs, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from buildmatrix.base.text import printable
+from buildmatrix.judge.model import GateState
+from buildmatrix.reports.terminal import WORDS
 
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
 #: Texts that GitHub and GitLab turn into links: `@name`, `#12`, `https://`.
@@ -25,6 +28,11 @@ def fold(title: str) -> Iterator[str]:
 def end() -> Iterator[str]:
     """End of `fold`."""
     yield from ("", "</details>", "")
+
+
+def state_cell(state: GateState | Literal["accepted"]) -> str:
+    """Return the word for a state, in bold type if somebody has to act."""
+    return f"**{WORDS[state]}**" if state in ("failed", "undecided") else WORDS[state]
 
 
 def rich(text: str) -> str:

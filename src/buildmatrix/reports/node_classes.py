@@ -84,7 +84,7 @@ class NodeClassCheck:
 _INDENT = "    "
 _STATES: dict[ClassState, tuple[str, Style]] = {
     "ok": ("ok", "green"),
-    "drift": ("DRIFT", "red"),
+    "drift": ("drift", "red"),
     "undecided": ("undecided", "yellow"),
     "no-nodes": ("no nodes", "yellow"),
 }
@@ -106,9 +106,7 @@ def _lines(check: NodeClassCheck, width: int, paint: Painter) -> Iterator[str]:
         yield from wrapped(text, width, "", _INDENT)
     states = [item.state for item in check.classes]
     parts = [
-        f"{states.count(state)} {word.lower()}"
-        for state, (word, _) in _STATES.items()
-        if state in states
+        f"{states.count(state)} {word}" for state, (word, _) in _STATES.items() if state in states
     ]
     classes = f"{len(states)} node class{'es' if len(states) != 1 else ''}"
     yield f"{count(check.nodes, 'node')}, {classes}: {', '.join(parts)}"

@@ -52,8 +52,8 @@ class Promotion:
 _STATES: dict[MoveState, tuple[str, Style]] = {
     "moved": ("moved", "green"),
     "already": ("already", "green"),
-    "failed": ("FAILED", "red"),
-    "not-tried": ("-", "dim"),
+    "failed": ("failed", "red"),
+    "not-tried": ("not tried", "dim"),
 }
 
 
@@ -66,8 +66,8 @@ def render(promotion: Promotion, *, width: int, color: bool) -> str:
 def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
     for move in promotion.moves:
         word, style = _STATES[move.state]
-        yield f"{paint(word.ljust(7), style)}  {printable(move.reference)}"
-        yield f"         {_digests(move)}"
+        yield f"{paint(word.ljust(9), style)}  {printable(move.reference)}"
+        yield f"           {_digests(move)}"
     for problem in promotion.problems:
         for line in wrapped(problem, width):
             yield paint(line, "red")

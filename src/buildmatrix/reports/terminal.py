@@ -45,13 +45,15 @@ def wrapped(text: str, width: int, indent: str = "", further: str | None = None)
     )
 
 
-# States of gates
+# States, as all formats for people write them
 
 
-#: State → word of at most six letters, and its style.
-STATES: dict[GateState, tuple[str, Style]] = {
-    "passed": ("ok", "green"),
-    "failed": ("FAILED", "red"),
-    "undecided": ("open", "yellow"),
-    "not-run": ("-", "dim"),
+#: State of a gate, a rung or a check → its word in every text format, and its style.
+STATES: dict[GateState | Literal["accepted"], tuple[str, Style]] = {
+    "passed": ("passed", "green"),
+    "failed": ("failed", "red"),
+    "undecided": ("undecided", "yellow"),
+    "not-run": ("not run", "dim"),
+    "accepted": ("accepted", "dim"),
 }
+WORDS = {state: word for state, (word, _) in STATES.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -15,12 +17,14 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.base.errors import UndecidedError, UsageError
-from buildmatrix.cli import workspace
+from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.cli import console, workspace
+from buildmatrix.cli.build import describe_images
 from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.commands.build import checks
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble
@@ -279,3 +283,183 @@ def test_a_log_names_each_step_once_though_several_take_turns(capsys):
         "[cpu] RUN b",
         "[rocm] RUN a",
     ]
+
+
+# What a screen says last, and how wide it is
+
+SPEC = """\
+[project]
+name = "inferno"
+version = "1.4.0"
+image = "registry.example.com/a/very/long/name/{project}"
+[defaults]
+python = "3.12"
+requirements = ["base.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:3.12-slim"
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "buildmatrix.toml").write_text(SPEC)
+    (tmp_path / "base.in").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return tmp_path
+
+
+def test_targets_fold_on_a_narrow_terminal_and_never_in_a_pipe(project, capsys, monkeypatch):
+    image = "registry.example.com/a/very/long/name/inferno:1.4.0-cpu-py312-default"
+    monkeypatch.setenv("COLUMNS", "80")
+    code, printed, _ = run(capsys, "targets")
+    assert (code, printed.splitlines()[1].split()) == (
+        0,
+        ["cpu-py312-default", "python:3.12-slim", image],
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, "targets")[1].splitlines() == [
+        "cpu-py312-default",
+        "  base   python:3.12-slim",
+        f"  image  {image}",
+    ]
+
+
+def test_a_table_in_a_pipe_has_the_columns_of_the_environment(tmp_path, capsys, monkeypatch):
+    one = TargetResult("cpu", "cpu", {"lock": "failed"}, error="word " * 60)
+    write_report(
+        assemble("demo", "2026-11-20", targets=(one,)), (("json", tmp_path / "r.json"),), None
+    )
+    for given, wide in (("", 100), ("60", 60)):
+        monkeypatch.setenv("COLUMNS", given)
+        lines = run(capsys, "report", str(tmp_path / "r.json"))[1].splitlines()
+        assert wide - 6 < max(map(len, lines)) <= wide
+
+
+def test_a_terminal_breaks_no_word_and_no_command(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    sentence = "a lock that is not current; run `buildmatrix lock --select cpu` in the folder"
+    console.complain(sentence)
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert any("`buildmatrix lock --select cpu`" in line for line in lines)
+    assert " ".join(line.strip() for line in lines) == sentence
+
+
+@pytest.mark.parametrize(
+    ("engine", "changes", "wanted"),
+    [
+        ("docker", {}, ["demo:1 in Docker", "run: docker run --rm demo:1", "--push"]),
+        ("gone", {}, ["demo:1 in the cache of the builder", "--push"]),
+        (
+            "oci",
+            {},
+            [
+                "demo:1 in .buildmatrix/images (an OCI layout)",
+                "run: the same command with --save image.tar, then docker load -i FILE",
+                "--push",
+            ],
+        ),
+        ("docker", {"push": "passed"}, ["demo:1 published", "run: docker run --rm demo:1"]),
+        ("docker", {"error": "it failed"}, []),
+        ("docker", {"gates": {"build": "passed", "smoke": "undecided"}}, []),
+        ("docker", {"gates": {}}, []),
+    ],
+)
+def test_a_build_ends_with_where_its_image_is(engine, changes, wanted):
+    one = replace(TargetResult("cpu", "cpu", {"build": "passed"}, image="demo:1"), **changes)
+    built = SimpleNamespace(name=engine, image=lambda _: None if engine == "gone" else object())
+    report = assemble("demo", "2026-11-20", targets=(one,))
+    lines = describe_images(report, built, ".buildmatrix/images", None, None)
+    ends = [line.removeprefix("publish: the same command with ") for line in lines]
+    assert ends == wanted
+
+
+def test_what_is_staged_or_saved_says_the_next_command():
+    one = TargetResult("cpu", "cpu", {"build": "passed"}, image="demo:1")
+    report = assemble("demo", "2026-11-20", targets=(one, replace(one, id="cuda")))
+    engine = SimpleNamespace(name="oci")
+    assert describe_images(report, engine, "x", None, Path("r.json")) == [
+        "2 images staged, without tags",
+        "publish: buildmatrix promote r.json",
+    ]
+    assert describe_images(report, engine, "x", "{id}.tar", None)[1] == (
+        "run: docker load -i cpu.tar, then docker run --rm demo:1"
+    )
+
+
+# Spellings of other tools, and former ones
+
+
+def test_files_and_names_are_taken_as_pip_and_uv_take_them(project, capsys, monkeypatch):
+    asked = []
+
+    def stop(*sources, upgrade=(), **_):
+        asked.append(upgrade or sources)
+        raise UsageError("asked")
+
+    monkeypatch.setattr("buildmatrix.api.judging.audit", stop)
+    monkeypatch.setattr("buildmatrix.locks.resolve.lock_targets", stop)
+    assert run(capsys, "audit", "-r", "base.in", "uv.lock", "--backend", "cpu")[0] == 2
+    assert run(capsys, "lock", "-P", "numpy", "--upgrade=h11", "--no-progress")[0] == 2
+    assert asked == [("uv.lock", "requirements:base.in"), ("h11", "numpy")]
+
+
+def test_a_check_that_found_nothing_says_so(project, capsys, monkeypatch):
+    monkeypatch.setattr("buildmatrix.locks.status.staleness", lambda *_: "")
+    assert run(capsys, "lock", "--check") == (0, "", "1 lock checked, all current\n")
+    assert run(capsys, "lock", "--check", "-q") == (0, "", "")
+    monkeypatch.setattr("buildmatrix.locks.status.staleness", lambda *_: "its inputs changed")
+    assert run(capsys, "lock", "--check") == (
+        1,
+        "cpu-py312-default: its inputs changed\n",
+        "1 of 1 lock not current; run `buildmatrix lock`\n",
+    )
+
+
+@pytest.mark.parametrize("flag", ["--level", "--preflight"])
+def test_a_former_spelling_goes_on_working_and_no_help_has_it(capsys, flag):
+    build = cli.load_command("build")
+    with build.make_context("build", [flag, "compute"]) as context:
+        assert context.params["preflight"] == "compute"
+    assert "--preflight" not in run(capsys, "build", "--help")[1]
+
+
+def test_a_missing_extra_has_the_code_of_a_missing_component(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    inspect = importlib.import_module("buildmatrix.cli.inspect")
+    with pytest.raises(ComponentError, match=r"pip install 'buildmatrix\[explore\]'"):
+        inspect._check_terminal()
+
+
+# Images and engines
+
+
+def test_without_docker_its_images_are_said_to_need_it(tmp_path):
+    from buildmatrix.engines.docker import containers
+
+    def image(_: str) -> None:
+        with containers._client(f"unix://{tmp_path}/docker.sock", {"PATH": str(tmp_path)}):
+            raise AssertionError("there is a daemon")
+
+    with pytest.raises(ComponentError, match=r"Docker is not installed: .* or name the image as"):
+        DockerImage("demo").facts(ReadingOptions(lambda: SimpleNamespace(image=image)))
+
+
+@pytest.mark.parametrize(("engine", "label"), [("docker", "docker:demo:1"), ("oci", "demo:1")])
+def test_only_an_image_of_docker_is_called_one(engine, label):
+    own = SimpleNamespace(
+        name=engine, image=lambda _: SimpleNamespace(digest="sha256:1", labels={})
+    )
+    cache = SimpleNamespace(inventory=lambda _key, _read: Inventory())
+    options = ReadingOptions(lambda: own, cache=lambda: cache)
+    assert DockerImage("demo:1").read(options).label == label

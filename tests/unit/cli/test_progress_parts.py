@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import get_args
 
 import click
 import pytest
 from rich.console import Console
 
-from buildmatrix.base.progress import Silent
+from buildmatrix.base.progress import Ending, Silent
 from buildmatrix.cli import COMMANDS, console, displays, group, preflight
 from buildmatrix.cli import progress as running
 from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part, PlainLines
@@ -224,6 +225,14 @@ def test_a_step_that_goes_on_has_a_line_every_ten_seconds(
     ]
 
 
+@pytest.mark.parametrize("ending", get_args(Ending))
+def test_a_log_calls_the_end_of_a_target_as_its_report_does(
+    clock: Clock, capsys: pytest.CaptureFixture[str], ending: Ending
+) -> None:
+    plain(clock).done("cpu", "at scan", ending)
+    assert texts(capsys) == [f"[cpu] {ending}: at scan"]
+
+
 @pytest.mark.parametrize("how", ["end", "done", "close"])
 def test_a_step_that_has_ended_is_not_said_to_go_on(
     clock: Clock, capsys: pytest.CaptureFixture[str], how: str
@@ -233,7 +242,7 @@ def test_a_step_that_has_ended_is_not_said_to_go_on(
     clock.now += 1
     {
         "end": lambda: lines.end("wheels"),
-        "done": lambda: lines.done("wheels", "all read", True),
+        "done": lambda: lines.done("wheels", "all read", "passed"),
         "close": lines.close,
     }[how]()
     silence(lines, clock, 25)
@@ -437,7 +446,7 @@ def test_a_terminal_shows_a_block_of_work_from_its_first_moment(clock: Clock) ->
     table.step("cpu", "smoke import")
     table.beat()
     assert "smoke import" in screen.news()
-    table.done("cpu", "passed", True)
+    table.done("cpu", "passed", "passed")
     table.step("cuda", "smoke import")
     table.beat()
     screen.news()

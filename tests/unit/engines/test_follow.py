@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.progress import Ending
 from buildmatrix.engines.docker.follow import LINE, TAIL, Follower, is_scan, messages, step_text
 
 DATA = Path(__file__).parent / "data"
@@ -27,7 +28,7 @@ class Recorder:
     def output(self, target: str, line: str) -> None:
         self.lines.append(line)
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         raise AssertionError("a follower does not end a target")
 
     def note(self, text: str) -> None:

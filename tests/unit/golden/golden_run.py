@@ -155,7 +155,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, home: Path, index: str) -> dict[str, 
     for name, value in {
         "HOME": str(home),
         "PATH": str(home / "bin"),
-        "COLUMNS": "80",
+        "COLUMNS": "100",
         # Rates of this machine are no part of an answer.
         "BUILDMATRIX_INTERVAL": "0",
         # Cases that climb the ladder say so; how far a build does by itself, the machine says.

@@ -92,7 +92,7 @@ def test_the_table_has_the_totals_and_the_lines_that_bring_them() -> None:
     text = table.render(report(), width=100, color=False)
     head, row = text.splitlines()[:2]
     assert head.split() == ["target", "audit", "download", "wasted", "installed", "wasted"]
-    assert row.split()[:4] == ["cpu-py312", "FAILED", "3.1", "GB"]
+    assert row.split()[:4] == ["cpu-py312", "failed", "3.1", "GB"]
     assert f"{LINE} demo 1.0: 1.1 GB to download and 1.7 GB installed are wasted" in text
 
 

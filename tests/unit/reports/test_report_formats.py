@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
-from buildmatrix.judge.model import Finding, Fix, TargetResult, Verdict
+from buildmatrix.judge.model import GATES, Finding, Fix, GateState, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run import markdown, sarif, table
-from buildmatrix.reports.run.model import Report, assemble, exit_code
+from buildmatrix.reports.preflight import formats
+from buildmatrix.reports.preflight import html as preflight_html
+from buildmatrix.reports.preflight.model import Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports.run import html, markdown, sarif, table
+from buildmatrix.reports.run.model import Report, ReportTool, assemble, exit_code
 from buildmatrix.reports.schemas import report as schema
 
 PATH = "usr/lib/python3.11/site-packages/xgboost/lib/libxgboost.so"
@@ -240,7 +245,7 @@ def test_the_table_names_gate_library_distribution_line_and_fix_in_80_columns() 
     text = table.render(
         report(finding(), targets=(result(scan="failed", smoke="not-run"),)), width=80, color=False
     )
-    assert "FAILED" in text and "412.0 MB" in text and "1:15 m" in text
+    assert "  failed  " in text and "412.0 MB" in text and "1:15 m" in text
     assert "error BM401 foreign-device-code  xgboost 3.4.1" in text
     assert "images/requirements/base.in:3 -> xgboost 3.4.1" in text
     assert 'fix: write `replace = { xgboost = "xgboost-cpu" }`' in text
@@ -269,7 +274,7 @@ def test_a_gate_that_did_not_run_is_not_shown_as_passed() -> None:
         color=False,
     )
     row = next(line for line in text.splitlines() if line.startswith("b "))
-    assert row.split()[1:5] == ["open", "-", "-", "-"]
+    assert row.split()[1:4] == ["undecided", "not", "run"]
     assert "1 undecided" in text
 
 
@@ -383,7 +388,7 @@ def test_markdown_takes_names_literally() -> None:
     text = markdown.render(report(finding(message="<img src=x> | `x` [y](z)", chain=())))
     # Between backticks text is code, which is literal too.
     assert "\\<img src=x\\> \\| `x` \\[y\\](z)" in text
-    assert "| cpu-py311-server | ok | ok | ok | ok | 412.0 MB |" in text
+    assert "| cpu-py311-server | passed | passed | passed | passed | 412.0 MB |" in text
 
 
 def test_lines_that_a_failed_command_printed_keep_their_lines_and_margin() -> None:
@@ -407,3 +412,25 @@ def test_markdown_calls_nobody_and_links_to_nothing() -> None:
         "/@<!-- -->types/node \\#<!-- -->12 https:<!-- -->//x.invalid www<!-- -->.x.invalid "
         "mail@example.com" in text
     )
+
+
+@pytest.mark.parametrize("state", get_args(GateState))
+def test_a_state_has_one_word_in_every_format(state: GateState) -> None:
+    # A page leaves out gates that ran nowhere.
+    others = result("other")
+    it = report(targets=(TargetResult("cpu", "cpu", dict.fromkeys(GATES, state)), others))
+    word = state.replace("-", " ")
+    (row,) = [
+        line for line in table.render(it, width=80, color=False).splitlines() if "cpu  " in line
+    ]
+    assert re.split(r" {2,}", row)[1:5] == [word] * 4
+    (row,) = [line for line in markdown.render(it).splitlines() if line.startswith("| cpu")]
+    assert [cell.strip(" *") for cell in row.split("|")[2:6]] == [word] * 4
+    assert html.render(it).count(f">{word}</span>") >= 4
+    rungs = (RungOutcome("import", state),)
+    climbed = Preflight(
+        ReportTool(version="1", catalogue="2026-11-20"), (PreflightTarget("cpu", "cpu", rungs),)
+    )
+    assert f"  {word}" in formats.render_table(climbed, width=80, color=False)
+    assert word in formats.render_markdown(climbed).splitlines()[6]
+    assert f">{word}</span>" in preflight_html.render(climbed)

@@ -63,7 +63,7 @@ class LockGate:
                 work.gates["lock"] = self.judge.gate(work.findings)
         for work in works:
             if work.gates["lock"] != "passed":
-                self.progress.done(work.target.id, work.outcome(), ok=False)
+                self.progress.done(work.target.id, work.outcome(), work.ending)
 
     def _present(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | str | BuildmatrixError]:
         """The locks as they are, or why they are not current.
@@ -129,7 +129,7 @@ class LockGate:
                 work.findings += findings
                 work.verdicts = audited_lock.verdicts
                 work.gates["lock"] = "failed"
-                self.progress.done(work.target.id, work.outcome(), ok=False)
+                self.progress.done(work.target.id, work.outcome(), work.ending)
 
     def _installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
@@ -210,7 +210,7 @@ class Publication:
                 if tagged or self._options.stage:
                     work.push = "passed"
                     what = f"pushed {tags}" if tagged else f"staged {name}@{work.pushed}"
-                    self._progress.done(work.target.id, what, ok=True)
+                    self._progress.done(work.target.id, what, "passed")
             elif work.target.id == pushed.stopped_at and pushed.error is not None:
                 work.fail_to_publish("not pushed", pushed.error)
         if isinstance(pushed.error, UndecidedError):
@@ -267,7 +267,7 @@ class Publication:
             if states <= {"moved", "already"}:
                 work.push = "passed"
                 tags = " ".join(work.target.references)
-                self._progress.done(work.target.id, f"pushed {tags}", ok=True)
+                self._progress.done(work.target.id, f"pushed {tags}", "passed")
             elif error is not None and "failed" in states:
                 work.fail_to_publish("not pushed", error)
         if isinstance(error, Interrupted):

@@ -59,8 +59,7 @@ class ImageGates:
             self._pass_timed(slot)
         if work.green and not work.errors:
             self._through("build", work, self._keep_seconds)
-        ok = work.green and not work.errors
-        self.progress.done(work.target.id, work.outcome(), ok)
+        self.progress.done(work.target.id, work.outcome(), work.ending)
 
     def _pass_timed(self, slot: Slot) -> None:
         work = slot.work
@@ -231,7 +230,7 @@ class ImageGates:
         if wanted == "auto":
             work.why_no_climb = why
         elif work.gates["smoke"] != "undecided":
-            work.fail("smoke", why.saying(f"`--preflight {wanted}` did not run: {why.message}"))
+            work.fail("smoke", why.saying(f"`--level {wanted}` did not run: {why.message}"))
 
     def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
         """Run the smoke commands; digests of those that passed, now or earlier."""
@@ -299,7 +298,7 @@ class ImageGates:
             else "the target has no [[smoke]] command"
         )
         if self.options.preflight is None:
-            return UndecidedError(f"{commands}, and --preflight none left the ladder out")
+            return UndecidedError(f"{commands}, and --level none left the ladder out")
         why = next((rung.why for rung in work.rungs or () if rung.why), "nothing to run")
         return (work.why_no_climb or UndecidedError(why)).saying(
             f"{commands}, and no rung ran: {why}"

@@ -174,7 +174,7 @@ class _BuildRun:
             if (error := projects.provide(target)) is not None:
                 work.lock = None
                 work.fail("build", error)
-                self.progress.done(target.id, work.outcome(), ok=False)
+                self.progress.done(target.id, work.outcome(), work.ending)
 
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
@@ -196,7 +196,7 @@ class _BuildRun:
                 accepted.append(work)
             else:
                 work.fail("build", error)
-                self.progress.done(work.target.id, work.outcome(), ok=False)
+                self.progress.done(work.target.id, work.outcome(), work.ending)
         return accepted
 
     def recall(self, works: Sequence[BuildWork]) -> None:

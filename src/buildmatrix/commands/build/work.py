@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
+from buildmatrix.base.progress import Ending
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.acceptance import FailOn
@@ -194,15 +195,26 @@ class BuildWork:
             return self.record.tags[0]
         return self.target.references[0] if self.target.tags else self.target.image
 
+    @property
+    def ending(self) -> Ending:
+        """State for the progress display."""
+        if self.green and not self.errors:
+            return "passed"
+        return "failed" if "failed" in (*self.gates.values(), self.push) else "undecided"
+
     def outcome(self) -> str:
         """One line for the progress display."""
         if self.errors:
             return self.errors[0].splitlines()[0]
         if not self.green:
-            gate = next(gate for gate in GATES if self.gates[gate] != "passed")
+            ending = self.ending
+            gate = next(
+                (gate for gate in GATES if self.gates[gate] == ending),
+                next(gate for gate in GATES if self.gates[gate] != "passed"),
+            )
             findings = sum(finding.waived is None for finding in self.findings)
             count = "1 finding" if findings == 1 else f"{findings} findings"
-            return f"{gate} {self.gates[gate]}, {count}"
+            return f"at {gate}, {count}"
         return "nothing to do" if self.cached else "built"
 
     def result(self, root: Path, smoke_not_run: tuple[str, ...]) -> TargetResult:

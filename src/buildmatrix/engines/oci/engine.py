@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.base.progress import Progress
+from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import (
     INVENTORY,
@@ -95,9 +95,9 @@ class BuildLog:
         """See `Progress.end`."""
         self._progress.end(target)
 
-    def done(self, target: str, outcome: str, ok: bool) -> None:
+    def done(self, target: str, outcome: str, ending: Ending) -> None:
         """See `Progress.done`."""
-        self._progress.done(target, outcome, ok)
+        self._progress.done(target, outcome, ending)
 
     def note(self, text: str) -> None:
         """See `Progress.note`."""

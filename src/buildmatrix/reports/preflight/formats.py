@@ -8,10 +8,9 @@ from datetime import datetime
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.rungs import RUNGS
 from buildmatrix.reports.junit import Suite, document, fail, skip
-from buildmatrix.reports.markdown import end, fold, plain, rich
+from buildmatrix.reports.markdown import end, fold, plain, rich, state_cell
 from buildmatrix.reports.preflight.model import (
     Check,
-    CheckState,
     Preflight,
     PreflightTarget,
     RungOutcome,
@@ -20,18 +19,11 @@ from buildmatrix.reports.preflight.model import (
     totals,
     why,
 )
-from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.reports.terminal import STATES, Painter, wrapped
 
 # Text
 
 
-_STYLED_STATES: dict[CheckState, tuple[str, Style]] = {
-    "passed": ("passed", "green"),
-    "failed": ("FAILED", "red"),
-    "undecided": ("open", "yellow"),
-    "not-run": ("-", "dim"),
-    "accepted": ("accepted", "dim"),
-}
 #: Checks of a rung that are listed where all have passed.
 _MAX_SLOWEST = 3
 _BARS = "▁▂▃▄▅▆▇█"
@@ -54,14 +46,14 @@ def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str
 
 
 def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
-    word, style = _STYLED_STATES[rung.state]
+    word, style = STATES[rung.state]
     passed = [check for check in rung.checks if check.state == "passed"]
     others = [check for check in rung.checks if check.state != "passed"]
     said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
     took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
     place = rung.where if rung.where != "here" else ""
     details = ", ".join(part for part in (said, took, place) if part)
-    yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(6), style)}  {printable(details)}".rstrip()
+    yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(9), style)}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
     if rung.run_on:
@@ -69,7 +61,7 @@ def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
         yield from wrapped(f"to be run on {printable(classes)}", width, indent="    ")
     slow = sorted(passed, key=lambda check: -(check.seconds or 0))[:_MAX_SLOWEST]
     for check in (*others, *(slow if not others else ())):
-        state, shade = _STYLED_STATES[check.state]
+        state, shade = STATES[check.state]
         seconds = f" ({check.seconds:.2f} s)" if check.seconds is not None else ""
         message = f": {check.message}" if check.message else ""
         text = printable(f"{check.subject}{seconds}{message}")
@@ -94,13 +86,6 @@ def _bars(samples: Value) -> str:
 # Markdown, for a CI job's summary: the rungs, then the checks that did not pass; the rest folded
 
 
-_MARKDOWN_STATES: dict[CheckState, str] = {
-    "passed": "ok",
-    "failed": "**failed**",
-    "undecided": "**undecided**",
-    "not-run": "not run",
-    "accepted": "accepted",
-}
 #: Checks of one rung that are listed before the rest is folded, and reasons of one image.
 _MAX_OPEN = 20
 
@@ -131,12 +116,10 @@ def _ladder(preflight: Preflight) -> Iterator[str]:
 def _cell(target: PreflightTarget, rung: str) -> str:
     states = [outcome.state for outcome in target.rungs if outcome.rung == rung]
     if len(states) < 2:
-        return "".join(_MARKDOWN_STATES[state] for state in states)
+        return "".join(state_cell(state) for state in states)
     # Several nodes of one class.
     return ", ".join(
-        f"{states.count(state)} {_MARKDOWN_STATES[state]}"
-        for state in _MARKDOWN_STATES
-        if state in states
+        f"{states.count(state)} {state_cell(state)}" for state in STATES if state in states
     )
 
 
@@ -146,7 +129,7 @@ def _open(target: PreflightTarget) -> Iterator[str]:
         if rung.state == "passed" and not checks:
             continue
         reason = why(rung)
-        head = f"- {plain(_title(target, rung))}: {_MARKDOWN_STATES[rung.state]}"
+        head = f"- {plain(_title(target, rung))}: {state_cell(rung.state)}"
         yield head + (f", {rich(reason)}" if reason else "")
         yield from (f"  - {_check_item(check)}" for check in checks)
 
@@ -167,7 +150,7 @@ def _title(target: PreflightTarget, rung: RungOutcome) -> str:
 
 
 def _check_item(check: Check) -> str:
-    state = "" if check.state == "passed" else f" {_MARKDOWN_STATES[check.state]}"
+    state = "" if check.state == "passed" else f" {state_cell(check.state)}"
     return plain(check.subject) + state + (f": {rich(check.message)}" if check.message else "")
 
 

@@ -12,7 +12,6 @@ from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
     Check,
-    CheckState,
     Preflight,
     PreflightTarget,
     RungOutcome,
@@ -24,6 +23,7 @@ from buildmatrix.reports.preflight.model import (
     why,
     worst,
 )
+from buildmatrix.reports.terminal import WORDS
 
 # Wall times as pictures: their distribution and percentiles
 
@@ -163,15 +163,6 @@ def _read_numbers(value: object) -> dict[str, float]:
 # The page: rungs of each image, times as pictures, then every check
 
 
-_STATES: Mapping[CheckState, str] = {
-    "passed": "passed",
-    "failed": "failed",
-    "undecided": "undecided",
-    "not-run": "not run",
-    "accepted": "accepted",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A rung of one image, at all places where it ran."""
@@ -203,11 +194,11 @@ def render(preflight: Preflight) -> str:
         state=worst(states),
         headline=_headline(states),
         totals=totals(preflight),
-        counts=[(_STATES[state], states[state]) for state in get_args(RungState)],
+        counts=[(WORDS[state], states[state]) for state in get_args(RungState)],
         rungs=rungs,
         cells={id(target): [_cell(target, rung) for rung in rungs] for target in preflight.targets},
         identity=id,
-        states=_STATES,
+        states=WORDS,
         timed=_list_timed(preflight),
         name=name,
         why=why,
@@ -234,7 +225,7 @@ def _cell(target: PreflightTarget, rung: Rung) -> Cell | None:
         return None
     states = Counter(outcome.state for outcome in outcomes)
     state = worst(states)
-    text = _STATES[state]
+    text = WORDS[state]
     if len(outcomes) > 1:
         text = f"{states['passed']} of {count(len(outcomes), 'node')} passed"
     reasons = dict.fromkeys(why(outcome) for outcome in outcomes if outcome.state != "passed")

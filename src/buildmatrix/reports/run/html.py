@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.base.text import count
@@ -48,6 +48,8 @@ from buildmatrix.reports.run.summary import (
     select_unaccepted,
     without_device,
 )
+from buildmatrix.reports.terminal import WORDS
+
 
 #: Sentences of one list.
 _MOST = 120
@@ -86,12 +88,6 @@ def link_list(targets: Sequence[str], composition: Composition) -> LinkList | No
     return LinkList(tuple(targets), sentences, len(kept) - len(sentences))
 
 
-_STATES: Mapping[GateState, str] = {
-    "passed": "passed",
-    "failed": "failed",
-    "undecided": "undecided",
-    "not-run": "not run",
-}
 #: What a finding is filtered by -> the filter's label: open ones by severity, then accepted ones.
 _KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted": "accepted"}
 #: Causes on the first screen.
@@ -146,7 +142,7 @@ def render(report: Report) -> str:
         without_device=without_device(report),
         gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
-        states=_STATES,
+        states=WORDS,
         bars=shown_bars,
         wasted=sum(bar.wasted for bar in shown_bars.values()),
         at_least=any(bar.at_least for bar in shown_bars.values()),

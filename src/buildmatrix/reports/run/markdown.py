@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.base.text import bounded, count, listing, size
-from buildmatrix.judge.model import GateState, TargetResult, Trial
-from buildmatrix.reports.markdown import chain, end, fold, plain, rich
+from buildmatrix.judge.model import TargetResult, Trial
+from buildmatrix.reports.markdown import chain, end, fold, plain, rich, state_cell
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
@@ -159,12 +159,6 @@ def body(report: Report) -> Iterator[str]:
 # The report. The first 60 lines say what to do; the rest is folded.
 
 
-_STATES: dict[GateState, str] = {
-    "passed": "ok",
-    "failed": "**failed**",
-    "undecided": "**undecided**",
-    "not-run": "not run",
-}
 #: Lines that are open; the rest is folded. Some of them are for what says that there is a rest.
 _OPEN = 60
 _TAIL = 4
@@ -247,7 +241,7 @@ def _targets(report: Report) -> Iterator[str]:
         yield f"| target | {' | '.join(columns)} | size |"
         yield "|---" * (len(columns) + 2) + "|"
         for result in _failed_first(report.targets):
-            gates = " | ".join(_STATES[state_of(result, step)] for step in columns)
+            gates = " | ".join(state_cell(state_of(result, step)) for step in columns)
             image_size = size(result.size) if result.size is not None else ""
             yield f"| {plain(result.id)} | {gates} | {image_size} |"
 
@@ -319,7 +313,7 @@ def _audited(report: Report) -> Iterator[str]:
             if totals is not None and result.error is None
             else ()
         )
-        state = _STATES[result.gates.get("lock", "not-run")]
+        state = state_cell(result.gates.get("lock", "not-run"))
         sizes = " | ".join(cells) or " | | |"
         yield f"| {plain(result.id)} | {state} | {sizes} |"
 

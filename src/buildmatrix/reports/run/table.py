@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from buildmatrix.base.text import bounded, printable, size
-from buildmatrix.judge.model import AuditTotals, NodeFit, Severity, TargetResult, Trial, Verdict
+from buildmatrix.judge.model import (
+    AuditTotals,
+    GateState,
+    NodeFit,
+    Severity,
+    TargetResult,
+    Trial,
+    Verdict,
+)
 from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
@@ -47,15 +55,20 @@ def audit_totals(results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target: its verdict, what it downloads and installs, and what is wasted."""
     width = max(len("target"), *(len(item.id) for item in results))
     names = ("download", "wasted", "installed", "wasted")
+    states = _step_width("audit", [item.gates.get("lock", "not-run") for item in results])
     head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
-    lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
+    lines = [paint("  ".join(["target".ljust(width), "audit".ljust(states), *head]), "bold")]
     for result in results:
         text, style = STATES[result.gates.get("lock", "not-run")]
-        cells = [printable(result.id).ljust(width), paint(text.ljust(6), style)]
+        cells = [printable(result.id).ljust(width), paint(text.ljust(states), style)]
         if result.audit is not None and result.error is None:
             cells += _cells(result.audit)
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def _step_width(step: str, states: Iterable[GateState]) -> int:
+    return max(len(word) for word in (step, *(STATES[state][0] for state in states)))
 
 
 def _cells(totals: AuditTotals) -> list[str]:
@@ -83,17 +96,10 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     """The patch, what it saves, and what was not tried."""
     tried = report.fixes
     if tried is None:
-        if report.is_audit and any(
-            f.fix and f.fix.changes and f.waived is None for f in report.findings
-        ):
-            yield [
-                paint(
-                    "`audit --fix --dry-run` tries the fixes, and shows what it would write", "dim"
-                )
-            ]
         return
     if tried.patch:
-        yield [paint(_title(tried), "bold"), *_savings(tried, paint)]
+        title = wrapped(_title(tried), width, further="  ")
+        yield [*(paint(line, "bold") for line in title), *_savings(tried, paint)]
         yield [_paint_line(line, paint) for line in tried.patch.splitlines()]
     else:
         trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
@@ -225,14 +231,15 @@ def render(report: Report, *, width: int, color: bool) -> str:
         grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
         *_bad_distributions(report, width, paint),
-        *_unread(report, paint),
+        *_unread(report, width, paint),
         _without_device(report, width, paint),
         _ladders(report, width, paint),
         wrapped(not_certain(report), width),
         [line for text in left_out(report) for line in wrapped(text, width)],
         *fixes(report, width, paint),
-        [_summary(report, finding_groups, paint)],
+        _summary(report, finding_groups, width, paint),
         *(revision.changes(report.diff, width, paint) if report.diff is not None else ()),
+        _next_command(report, width, paint),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
@@ -249,13 +256,15 @@ def _targets(report: Report, paint: Painter) -> list[str]:
     names = [printable(target.id) for target in targets]
     name_width = max(map(len, ("target", *names)))
     columns = steps(targets)
-    head = [*(step.ljust(6) for step in columns), "time".rjust(7), "size".rjust(8)]
+    widths = [_step_width(step, [state_of(item, step) for item in targets]) for step in columns]
+    head = [step.ljust(width) for step, width in zip(columns, widths, strict=True)]
+    head += ["time".rjust(7), "size".rjust(8)]
     lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
     for name, result in zip(names, targets, strict=True):
         cells = [name.ljust(name_width)]
-        for step in columns:
+        for step, width in zip(columns, widths, strict=True):
             text, style = STATES[state_of(result, step)]
-            cells.append(paint(text.ljust(6), style))
+            cells.append(paint(text.ljust(width), style))
         cells.append(("cached" if result.cached else _seconds(result.seconds)).rjust(7))
         cells.append((size(result.size) if result.size is not None else "").rjust(8))
         lines.append("  ".join(cells).rstrip())
@@ -412,12 +421,13 @@ def _verdict(verdict: Verdict, reason: SharedText, width: int, paint: Painter) -
     return [lines[0].replace(verdict.verdict, paint(verdict.verdict, style), 1), *lines[1:]]
 
 
-def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
+def _unread(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     if not report.unread:
         return
     lines = [
-        f"{_INDENT}{printable(item.path)}: {printable(item.why)}"
+        line
         for item in report.unread[:_SHOWN_UNREAD]
+        for line in wrapped(f"{item.path}: {item.why}", width, _INDENT, _INDENT * 2)
     ]
     more = len(report.unread) - _SHOWN_UNREAD
     yield [
@@ -447,9 +457,26 @@ def _ladders(report: Report, width: int, paint: Painter) -> list[str]:
     ]
 
 
-def _summary(report: Report, finding_groups: Sequence[FindingGroup], paint: Painter) -> str:
+def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
+    """Return the one command that shows more of an audit."""
+    if not report.is_audit:
+        return []
+    left = [finding for finding in select_unaccepted(report) if finding.severity != "note"]
+    if report.fixes is None and any(finding.fix and finding.fix.changes for finding in left):
+        text = "`audit --fix --dry-run` tries the fixes, and shows what it would write"
+    elif left:
+        text = f"`rules {left[0].rule}` explains {left[0].name}"
+    else:
+        text = "`audit --format html=audit.html` writes a page about every distribution"
+    return [paint(line, "dim") for line in wrapped(f"more: {text}", width)]
+
+
+def _summary(
+    report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
+) -> list[str]:
     failed = any(finding.severity == "error" for finding in select_unaccepted(report))
     style: Style = "yellow" if is_undecided(report) else "green"
     if failed or targets_in(report.targets, "failed"):
         style = "red"
-    return paint(summary(report, finding_groups), style, "bold")
+    lines = wrapped(summary(report, finding_groups), width, further=_INDENT)
+    return [paint(line, style, "bold") for line in lines]
