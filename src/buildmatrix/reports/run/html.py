@@ -50,7 +50,6 @@ from buildmatrix.reports.run.summary import (
 )
 from buildmatrix.reports.terminal import WORDS
 
-
 #: Sentences of one list.
 _MOST = 120
 
