@@ -115,7 +115,7 @@ _MANGLED = ("_Z", "_R")
 
 
 def demangle_symbols(names: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`, demangle_symbols where LIEF can; the others unchanged.
+    """Return `names`, demangled where LIEF can; the others unchanged.
 
     Starts no process if no name is mangled.
     """

@@ -272,7 +272,7 @@ class RegistryImage(Installed):
             for layer in image.manifest.layers:
                 with registry.blob(image.reference, layer) as chunks:
                     layers.append(
-                        spool.kept(iter_decompressed(Slice(ForwardSource(chunks), 0, layer.size)))
+                        spool.store(iter_decompressed(Slice(ForwardSource(chunks), 0, layer.size)))
                     )
                     for _ in chunks:
                         pass  # What the digest counts and the archive does not.

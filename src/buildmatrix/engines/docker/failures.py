@@ -275,7 +275,9 @@ def explain(
     }
     for symptom in SYMPTOMS:
         if match := symptom.pattern.search(texts[symptom.where]):
-            return symptom.kind(symptom.text.format(_readable(match[0]), **_named(match)), log=log)
+            return symptom.kind(
+                symptom.text.format(_readable(match[0]), **_readable_groups(match)), log=log
+            )
     if command:
         return BuildError(
             f"`{shorten(_unquoted(command['command']), 160)}` failed "
@@ -288,7 +290,7 @@ def explain(
     return BuildError(f"the build failed: {cause}", log=log)
 
 
-def _named(match: re.Match[str]) -> dict[str, str]:
+def _readable_groups(match: re.Match[str]) -> dict[str, str]:
     return {name: _readable(value or "") for name, value in match.groupdict().items()}
 
 

@@ -29,7 +29,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """A file, folder or link in the copy_entry source; `path` is empty for the source itself."""
+    """A file, folder or link in the copied source; `path` is empty for the source itself."""
 
     path: str
     kind: str

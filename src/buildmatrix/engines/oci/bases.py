@@ -186,7 +186,7 @@ def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
 def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
     """Find the image `name` in a layout."""
     layout = OciLayout(folder)
-    return _named(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
+    return _find_entry(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
 
 
 def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
@@ -220,10 +220,10 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
             chunks = (data.read(offset, CHUNK) for offset in range(0, data.size, CHUNK))
             yield verify_chunks(chunks, descriptor, f"{ARCHIVE}{path}")
 
-    return _named(index.manifests, name, f"{ARCHIVE}{path}"), blob
+    return _find_entry(index.manifests, name, f"{ARCHIVE}{path}"), blob
 
 
-def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
+def _find_entry(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
     """Return the index entry of an image, by any form of its name."""
     wanted = Reference.parse(name)
     names = []

@@ -323,17 +323,17 @@ class Libraries:
             tree = held.enter_context(WheelTree(path, located=str))
             return InstalledWheel(tree, package.name, package.version, self._target.python)
 
-        return _named(item.wheel.filename, read)
+        return _name_errors(item.wheel.filename, read)
 
     def _written(self, origin: str, files: Iterable[InstalledFile]) -> StoredLayer:
         def write() -> StoredLayer:
             with writing(self._store.layout.folder):
                 return write_layer(files, self._store, self._compression)
 
-        return _named(origin, write)
+        return _name_errors(origin, write)
 
 
-def _named(name: str, work: Callable[[], T]) -> T:
+def _name_errors(name: str, work: Callable[[], T]) -> T:
     """Call `work`; add the wheel's name to its errors."""
     try:
         return work()

@@ -108,9 +108,9 @@ class Spool:
 
     def plain(self, blob: Slice) -> Slice:
         """Return `blob`, decompressed if needed. Raises `Unreadable`, or OSError (disk full)."""
-        return self.kept(iter_decompressed(blob)) if is_compressed(blob) else blob
+        return self.store(iter_decompressed(blob)) if is_compressed(blob) else blob
 
-    def kept(self, chunks: Iterator[bytes]) -> Slice:
+    def store(self, chunks: Iterator[bytes]) -> Slice:
         """Store these bytes in the file. Raises errors of `chunks`, or OSError (disk full)."""
         with self._lock:
             if self._file is None:

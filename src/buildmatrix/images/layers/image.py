@@ -80,7 +80,7 @@ class LayerSpillFile:
         return layer
 
     def _spill(self, blocks: Sequence[bytes]) -> Sequence[bytes]:
-        return _SpilledBlocks(self, [self._spool.kept(iter((block,))) for block in blocks])
+        return _SpilledBlocks(self, [self._spool.store(iter((block,))) for block in blocks])
 
 
 class _SpilledBlocks(Sequence[bytes]):

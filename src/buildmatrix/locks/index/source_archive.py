@@ -72,7 +72,7 @@ class SourceArchive(Closing):
                 yield chunk
 
         try:
-            self._archive = self._spool.kept(counted())
+            self._archive = self._spool.store(counted())
             #: In hex, of all bytes.
             self.sha256 = hasher.hexdigest()
             if sha256 and sha256 != self.sha256:
