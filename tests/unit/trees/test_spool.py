@@ -14,7 +14,7 @@ def test_what_another_thread_keeps_meanwhile_lies_elsewhere() -> None:
     kept: dict[str, Slice] = {}
 
     def other() -> None:
-        kept["other"] = spool.kept(iter((b"o" * 3000,)))
+        kept["other"] = spool.store(iter((b"o" * 3000,)))
 
     thread = threading.Thread(target=other)
 
@@ -25,7 +25,7 @@ def test_what_another_thread_keeps_meanwhile_lies_elsewhere() -> None:
         thread.join(0.2)
         yield b"b" * 1000
 
-    kept["own"] = spool.kept(chunks())
+    kept["own"] = spool.store(chunks())
     thread.join()
     assert kept["own"].read(0, 5000) == b"a" * 1000 + b"b" * 1000
     assert kept["other"].read(0, 5000) == b"o" * 3000
