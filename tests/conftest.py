@@ -7,9 +7,11 @@ other test runs beside it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import gc
+import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -20,6 +22,13 @@ from xdist.scheduler import LoadFileScheduling
 # A shell that runs the tests in the background has SIGINT ignored: nobody would see Ctrl-C then.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# readline, which pytest imports, sets both for processes that tests start, and not in `os.environ`.
+with contextlib.suppress(ImportError):
+    import readline  # noqa: F401
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+    os.unsetenv(_name)
 
 # Tests start threads by the hundred and free data by the hundred megabytes. glibc would give each
 # thread a heap, and keep what was freed: two heaps serve all, and a block of 1 MiB goes back.

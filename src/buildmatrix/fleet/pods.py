@@ -190,7 +190,7 @@ def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
         raise UsageError(f"{title} nests too deeply to be a list of pods") from None
     others = sorted({pod.kind for pod in document.items or ()} - {"", "Pod"})
     if document.items is None or document.kind not in ("List", "PodList") or others:
-        kind = f"lists {listing(map(printable, others))}" if others else "is no list of pods"
+        kind = f"lists {listing(map(printable, others))}" if others else "is not a list of pods"
         raise UsageError(f"{title} {kind}; {_WANTED}")
     return document.items
 

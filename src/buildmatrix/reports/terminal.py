@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from buildmatrix.base.text import printable
-from buildmatrix.judge.model import GateState
+
+if TYPE_CHECKING:
+    # Completion of targets imports this module, and must not wait for the model of findings.
+    from buildmatrix.judge.model import GateState
 
 # Text: styles (ECMA-48, select graphic rendition), safe characters, lines
 

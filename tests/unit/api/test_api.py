@@ -72,7 +72,9 @@ def test_a_call_raises_what_the_command_would_say(pure: Path) -> None:
 
 
 def test_a_format_that_a_document_lacks_names_those_that_it_has(pure: Path) -> None:
-    with pytest.raises(buildmatrix.BuildmatrixError, match="no format 'svg'; take table, json"):
+    with pytest.raises(
+        buildmatrix.BuildmatrixError, match="there is no format 'svg'; use table, json"
+    ):
         buildmatrix.scan(pure, backend="cpu").render("svg")
 
 

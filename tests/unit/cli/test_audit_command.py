@@ -85,7 +85,7 @@ def test_offline_answers_from_the_cache_and_says_what_is_missing(locked: Locked,
     write(locked)
     code, out, _ = run(capsys, LOCK, "--backend", "cpu", "--offline")
     assert code == 3
-    assert "it has not been read before, and --offline was given" in out
+    assert "it has not been read before, and --offline was given" in " ".join(out.split())
     assert run(capsys, LOCK, "--backend", "cpu")[0] == 0
     asked = len(locked.server.requests)
     assert run(capsys, LOCK, "--backend", "cpu", "--offline")[0] == 0

@@ -213,7 +213,9 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
 
 @pytest.mark.parametrize("text", ["pypi:numpy==2.1", "lock:a.toml", "requirements:a", "report:b"])
 def test_a_source_that_is_no_tree_names_the_command_that_reads_it(text):
-    with pytest.raises(UsageError, match=r"as dir:, .* are; see `buildmatrix (audit|report)`"):
+    with pytest.raises(
+        UsageError, match=r"cannot be scanned; use .*, or run `buildmatrix (audit|report)`"
+    ):
         parse(Argument(text, "scan"))
 
 

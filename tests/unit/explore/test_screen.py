@@ -143,7 +143,7 @@ def test_a_filter_is_typed_kept_and_ended(shown: Exploration) -> None:
         # Keys of the list are letters in there.
         await press(pilot, "q")
         assert app.is_running and app.query_one(Input).value == "cudartq"
-        assert "Nothing is left" in screen(app)
+        assert "No rows match" in screen(app)
         await press(pilot, "backspace", "enter")
         assert not app.query_one(Input).display
         await press(pilot, "2")

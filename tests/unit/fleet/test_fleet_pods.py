@@ -379,11 +379,11 @@ def test_a_single_pod(folder: Path):
     [
         ("", "is empty; write one with `kubectl get pods -A -o json`"),
         ("{", "is not whole JSON"),
-        ("[]", "is no list of pods"),
-        ('{"kind": "List"}', "is no list of pods"),
-        ('{"kind": "NodeList", "items": []}', "is no list of pods"),
+        ("[]", "is not a list of pods"),
+        ('{"kind": "List"}', "is not a list of pods"),
+        ('{"kind": "NodeList", "items": []}', "is not a list of pods"),
         ('{"kind": "List", "items": [{"kind": "Node"}]}', "lists Node"),
-        ('{"kind": "List", "items": [{"metadata": {"name": 1}}]}', "is no list of pods"),
+        ('{"kind": "List", "items": [{"metadata": {"name": 1}}]}', "is not a list of pods"),
         ('{"a":' + "[" * 100_000, "nests too deeply|is not whole JSON"),
         ('{"kind": "List", "items": [{},{},{}]}', "has more than 2 pods"),
         (

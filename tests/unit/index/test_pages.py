@@ -160,7 +160,7 @@ def test_html_that_is_no_page_is_an_error(page: str) -> None:
 
 @pytest.mark.parametrize("kind", ["image/png", "application/zip", "application/json"])
 def test_another_kind_of_content_is_an_error(kind: str) -> None:
-    with pytest.raises(UndecidedError, match=f"answers with '{kind}'"):
+    with pytest.raises(UndecidedError, match=f"has the content type '{kind}'"):
         read_page(b"<html>", kind, URL, "the page")
 
 

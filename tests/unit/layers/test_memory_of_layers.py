@@ -63,7 +63,7 @@ def test_a_full_disk_costs_memory_and_nothing_else(
     def full(self: Spool, chunks: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Spool, "kept", full)
+    monkeypatch.setattr(Spool, "store", full)
     blobs = Blobs(*(tar(layer) for layer in LAYERS))
     tree = merge_layers(LayerReader(Cache(tmp_path)).layers(blobs.blobs))
     for layer in LAYERS:

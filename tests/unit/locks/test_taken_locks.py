@@ -250,7 +250,7 @@ def test_a_repository_is_no_file_with_a_hash(tmp_path: Path) -> None:
         'vcs = { type = "git", url = "https://git.example.com/k", commit-id = "abc" }\n'
     )
     said = refused(tmp_path, taking("pylock.toml"))
-    assert "kernels 1.0 is locked as git+https://git.example.com/k@abc, which is no file" in said
+    assert "kernels 1.0 is locked as git+https://git.example.com/k@abc, which is not a file" in said
     assert 'drop = ["kernels"]' in said
 
 

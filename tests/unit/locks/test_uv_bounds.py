@@ -80,7 +80,7 @@ def test_a_page_that_unpacks_to_gigabytes_takes_no_more_than_the_limit(
     page = page.having(content_type="text/html", content_encoding="gzip")
     server.misbehave("/simple/endless/", lambda *_: page)
     monkeypatch.setattr(uv, "MEMORY", 512 << 20)
-    assert "gigabytes of memory and was ended" in failure(tmp_path).message
+    assert "uv ran out of memory and was stopped" in failure(tmp_path).message
 
 
 def test_a_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ CASES = [
     ("defaults", "command = []", "[]", 'write `["python"]`'),
     ("[override]", 'select = "cpu*"', "", "this override sets nothing"),
     ("tags", "templates = []", "[]", "{version}-{id}"),
-    ("generate", 'output = ".buildmatrix/state/x"', '".build', "belongs to one machine"),
+    ("generate", 'output = ".buildmatrix/state/x"', '".build', "reserved for local state"),
     ("policy", "max-size = { cpu = 3 }", "3 }", 'write `"3GB"`'),
     ("backend.rocn", 'runtime = "6.4"', "", "unknown backend `rocn`; did you mean `rocm`?"),
     ("variant.servr", 'drop = ["x"]', "", "did you mean `server`?"),

@@ -285,8 +285,8 @@ def test_the_document_keeps_its_schema_and_the_table_names_everything(tmp_path):
     held = compared(tmp_path, f'{H100}driver = "550"\n', listed(*nodes))
     jsonschema.validate(json.loads(render(held)), schema(NodeClassCheck, "x"))
     text = table(held, width=200, color=False)
-    assert "DRIFT      h100 (cuda, " in text
-    assert "driver should be 550 and is 570.1 on 1 node: n\n" in text
+    assert "drift      h100 (cuda, " in text
+    assert "driver should be 550 but is 570.1 on 1 node: n\n" in text
     assert "driver should be 550 and is not reported by 1 node: bare\n" in text
     assert (
         "no class  1 node of rocm, which the specification does not have: "

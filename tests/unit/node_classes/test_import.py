@@ -257,7 +257,7 @@ BAD = [
     (
         "pods.json",
         '{"kind": "List", "items": [{"kind": "Pod", "spec": {"nodeName": "n"}}]}',
-        "pods.json lists `Pod`, and not only nodes",
+        "pods.json lists `Pod`, not only nodes",
     ),
     (
         "typed.json",

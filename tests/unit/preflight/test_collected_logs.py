@@ -284,7 +284,7 @@ def test_a_log_without_its_beginning_is_undecided(pod: Callable[..., str], tmp_p
 
 
 def test_results_of_another_image_are_refused(pod: Callable[..., str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="asked for is sha256:1"):
+    with pytest.raises(UsageError, match="but sha256:1"):
         read(tmp_path, pod(), digest=f"sha256:{'1' * 64}")
     other = pod("gpu-01", image=IMAGE.replace("7" * 64, "8" * 64))
     with pytest.raises(UsageError, match="different images are not one report"):
@@ -341,7 +341,7 @@ def test_hostile_logs_are_read_within_bounds(lines: Sequence[object], tmp_path: 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("Error from server (NotFound)\n")
-    with pytest.raises(UsageError, match="no pod of a preflight"):
+    with pytest.raises(UsageError, match="not the output of a preflight pod"):
         logs.read_logs([str(tmp_path)])
     with pytest.raises(UsageError, match="not a readable file"):
         logs.read_logs([str(tmp_path / "gone")])

@@ -142,10 +142,10 @@ def test_each_run_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"labels": {"key": "two words"}}, "'two words' is no value of key"),
-        ({"labels": {"/": "x"}}, "'/' is no label"),
-        ({"labels": {"a" * 70: "x"}}, "is no label"),
-        ({"tolerations": ("a b",)}, "'a b' is no taint"),
+        ({"labels": {"key": "two words"}}, "'two words' is not a value of key"),
+        ({"labels": {"/": "x"}}, "'/' is not a"),
+        ({"labels": {"a" * 70: "x"}}, "is not a"),
+        ({"tolerations": ("a b",)}, "'a b' is not a Kubernetes taint"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(changes: Any, said: str) -> None:

@@ -147,10 +147,10 @@ def test_what_did_not_pass_is_not_accepted(tmp_path: Path, state: RungState) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no preflight"),
+        ("", "is not a preflight"),
         ('{"schema": "buildmatrix/preflight/9", "tool": {}, "targets": []}', "preflight/9"),
         ('{"schema": "buildmatrix/report/1", "tool": {}, "targets": []}', "report/1"),
-        ("[" * 100_000, "is no preflight"),
+        ("[" * 100_000, "is not a preflight"),
     ],
     ids=range(4),
 )

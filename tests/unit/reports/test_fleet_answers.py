@@ -358,4 +358,4 @@ def test_what_nobody_asked_for_is_said_with_the_files_that_leave_it_out() -> Non
     assert (told.state, exit_code(told.report)) == ("passed", 0)
     for name in ("table", "markdown", "html"):
         text = find_format(FLEET, name).render(told.report, Destination())
-        assert "xtras and groups that were not asked for" in text and "looks at more" in text
+        assert "xtras and groups that were not requested" in text and "looks at more" in text

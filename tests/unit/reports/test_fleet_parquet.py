@@ -174,7 +174,7 @@ def test_a_result_of_a_command_gives_bytes_in_any_format() -> None:
     result = CommandResult(fleet(3), 0, FLEET)
     assert result.data("parquet") == data_of(result.document)
     assert result.data("json") == result.render("json").encode()
-    with pytest.raises(UsageError, match="take `data`"):
+    with pytest.raises(UsageError, match="use `data`"):
         result.render("parquet")
     with pytest.raises(UsageError, match="there is no format 'x'"):
         result.data("x")

@@ -306,7 +306,9 @@ def test_source_code_is_never_run_and_always_named(
     assert (found["native"].version, found["native"].via) == ("1.0", ("outer",))
     # The release that its asker allows, not the newest.
     assert (found["inner"].version, found["inner"].source_only) == ("2.0", True)
-    assert (refusal(found["native"], target()) or "").startswith("there is only its source code")
+    assert (refusal(found["native"], target()) or "").startswith(
+        "there is only its source distribution"
+    )
     assert found["local-project"].source == "."
 
 

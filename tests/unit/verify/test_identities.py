@@ -390,7 +390,7 @@ def test_the_library_is_named_where_it_is_missing(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for missing in (lambda: make_keyless_signer(trust), lambda: load_trusted_root(trust)):
-        with pytest.raises(ComponentError, match=r"install `buildmatrix\[keyless\]`"):
+        with pytest.raises(ComponentError, match=r"pip install 'buildmatrix\[keyless\]'"):
             missing()
 
 
