@@ -287,7 +287,7 @@ def test_the_document_keeps_its_schema_and_the_table_names_everything(tmp_path):
     text = table(held, width=200, color=False)
     assert "drift      h100 (cuda, " in text
     assert "driver should be 550 but is 570.1 on 1 node: n\n" in text
-    assert "driver should be 550 and is not reported by 1 node: bare\n" in text
+    assert "driver should be 550 but is not reported by 1 node: bare\n" in text
     assert (
         "no class  1 node of rocm, which the specification does not have: "
         "AMD_Instinct_MI300X_OAM (amd)\n" in text
