@@ -68,7 +68,7 @@ def test_the_hash_of_xgboost_in_a_lock_of_others_plants_nothing(
     ("lines", "says"),
     [
         pytest.param(f"h11==0.16.0 --hash=sha256:{'a' * 64}", "other hashes", id="a hash"),
-        pytest.param("docopt==0.6.2", "only its source code", id="source code"),
+        pytest.param("docopt==0.6.2", "only its source distribution", id="source code"),
         pytest.param("pywin32==306", "cannot be resolved", id="Windows only"),
         pytest.param("demo @ git+https://example.com/demo@1.0", "built from git+", id="git"),
     ],

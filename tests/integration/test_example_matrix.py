@@ -84,7 +84,7 @@ def test_a_second_run_finds_everything_done(good: Path, buildmatrix: Buildmatrix
 
     assert run.code == 0, run.err
     assert {target["id"] for target in run.report()["targets"] if target["cached"]} == GOOD
-    assert set(re.findall(r"\[(\S+)\] ok: nothing to do", run.err)) == GOOD, run.err
+    assert set(re.findall(r"\[(\S+)\] passed: nothing to do", run.err)) == GOOD, run.err
 
 
 def cpu_image(run: Run) -> str:

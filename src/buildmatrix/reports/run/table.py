@@ -463,11 +463,11 @@ def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
         return []
     left = [finding for finding in select_unaccepted(report) if finding.severity != "note"]
     if report.fixes is None and any(finding.fix and finding.fix.changes for finding in left):
-        text = "`audit --fix --dry-run` tries the fixes, and shows what it would write"
+        text = "`buildmatrix audit --fix --dry-run` tries the fixes, and shows what it would write"
     elif left:
-        text = f"`rules {left[0].rule}` explains {left[0].name}"
+        text = f"`buildmatrix rules {left[0].rule}` explains {left[0].name}"
     else:
-        text = "`audit --format html=audit.html` writes a page about every distribution"
+        text = "`buildmatrix audit --format html=audit.html` writes a page about every distribution"
     return [paint(line, "dim") for line in wrapped(f"more: {text}", width)]
 
 
