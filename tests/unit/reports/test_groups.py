@@ -323,7 +323,8 @@ def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:
     assert len(groups(again.findings)) == len(groups(made.findings)) == 1
     # It says of each fix whether it was tried, as the audit did.
     text = table.render(made, width=100, color=False)
-    assert "fix (not tried): " in text and "`buildmatrix audit --fix --dry-run` tries the fixes" in text
+    assert "fix (not tried): " in text
+    assert "`buildmatrix audit --fix --dry-run` tries the fixes" in text
     assert table.render(again, width=100, color=False) == text
     assert headline(cures(again.findings, ()), 36) == "2 lines should cure 8 of 36 findings"
 

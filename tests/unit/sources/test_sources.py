@@ -140,7 +140,7 @@ def test_what_only_audit_or_only_scan_reads_is_refused_by_the_other() -> None:
         parse("docker:acme:1", "audit")
     with pytest.raises(UsageError, match=r"pypi:.*, or run `buildmatrix report`"):
         parse("report:r.json", "audit")
-    with pytest.raises(UsageError, match="or run `buildmatrix (scan|why)`"):
+    with pytest.raises(UsageError, match=r"or run `buildmatrix (scan|why)`"):
         parse("target:cpu-py312", "audit")
 
 
