@@ -1,6 +1,6 @@
 """Maintainer scripts without an effect on a fresh installation, recognized without running them.
 
-A strict reader of a subset of the shell follows a script for the arguments that dpkg gives it.
+A script is followed for the arguments that dpkg gives it, in a subset of the shell (`shell`).
 Every command on the way must be one without an effect; what is not understood raises `Effect`.
 
 Formats: POSIX.1-2017 "Shell Command Language"; deb-preinst(5), deb-postinst(5);
@@ -15,34 +15,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-#: Maximum bytes of a script, depth of its commands, and commands that are followed.
+from buildmatrix.engines.oci.shell import (
+    DEEPEST,
+    Block,
+    Case,
+    Chain,
+    Effect,
+    Function,
+    If,
+    Node,
+    Opaque,
+    Part,
+    Simple,
+    Word,
+    parse_script,
+)
+
+#: Maximum bytes of a script, and commands that are followed.
 _LARGEST: Final = 64 << 10
-_DEEPEST: Final = 30
 _STEPS: Final = 20_000
 #: Maximum length of a value, and words of a test.
 _LONGEST: Final = 4096
 _MOST_WORDS: Final = 50
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL = re.compile(r"#!\s*(/bin/(sh|dash|bash)|/usr/bin/(sh|dash|bash))(\s+-[eu]+)?\s*")
-_TOKEN = re.compile(r"(;;|&&|\|\||[0-9]?(?:>&|>>|<<|<&|>|<)|[;&|()\n])")
-_BARE = re.compile(r"[^\s;&|()<>$`\"'\\#{}]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PARAMETER = re.compile(
-    r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?])|\{([A-Za-z_][A-Za-z0-9_]*|[0-9])(?::-([\w./-]*))?\})"
-)
-#: Another expansion, which is read and never followed.
-_OTHER_PARAMETER = re.compile(r"\$\{(?:[^{}`\\'$]|\$[A-Za-z_]+)*\}")
-_KEYWORD = re.compile(r"[a-z{}!\[]+(?=[ \t\n;&|()]|\Z)")
-_PLAIN_IN_QUOTES = re.compile(r'[^"$`\\]+')
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _HARMLESS_OUTPUT: Final = frozenset(
     {(">", "/dev/null"), (">&", "1"), (">&", "2"), ("<", "/dev/null")}
-)
-_CLOSERS: Final = frozenset({"then", "else", "elif", "fi", "do", "done", "esac", "}"})
-#: Bodies of functions that look for a program on PATH: Debian Developer's Reference, 6.4.
-_PATHFIND: Final = (
-    'OLDIFS="$IFS" IFS=: for p in $PATH; do if [ -x "$p/$*" ]; then IFS="$OLDIFS" return 0 fi '
-    'done IFS="$OLDIFS" return 1'
 )
 _HELPERS: Final = {"rm_conffile": 1, "mv_conffile": 2, "symlink_to_dir": 2, "dir_to_symlink": 2}
 #: What the programs that install and run containers write.
@@ -53,14 +51,6 @@ _SPECIAL: Final = (
 )
 
 
-class Effect(Exception):
-    """A line of a script that has an effect, or that is not understood."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
-
-
 class Tree(Protocol):
     """The file system that a script sees. None where it depends on the order of packages."""
 
@@ -69,370 +59,6 @@ class Tree(Protocol):
 
     def is_empty(self, folder: str) -> bool:
         """Return True if no package and no layer has anything in `folder`."""
-
-
-# Syntax
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Text, or a parameter with its default, or the commands of a substitution."""
-
-    text: str
-    is_quoted: bool
-    parameter: str = ""
-    commands: _Block | None = None
-
-
-_Word = tuple[_Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Simple:
-    line: int
-    words: tuple[_Word, ...]
-    assignments: tuple[tuple[str, _Word], ...]
-    redirections: tuple[tuple[str, _Word], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """Commands joined by `&&` and `||`; each may be negated."""
-
-    line: int
-    items: tuple[tuple[str, bool, _Node], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _If:
-    line: int
-    branches: tuple[tuple[_Block, _Block], ...]
-    otherwise: _Block
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    line: int
-    word: _Word
-    branches: tuple[tuple[tuple[_Word, ...], _Block], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Function:
-    line: int
-    name: str
-    body: _Block
-    is_pathfind: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Opaque:
-    """A pipeline, loop or subshell, which is read and never followed."""
-
-    line: int
-
-
-_Node = _Simple | _Chain | _If | _Case | _Function | _Opaque | tuple["_Node", ...]
-_Block = tuple[_Node, ...]
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._depth = 0
-
-    def parse(self) -> _Block:
-        block = self._block(())
-        self._blanks()
-        if self._at < len(self._text):
-            raise Effect(self._line)
-        return block
-
-    @property
-    def _line(self) -> int:
-        return self._text.count("\n", 0, self._at) + 1
-
-    def _blanks(self, *, with_lines: bool = False) -> None:
-        while self._at < len(self._text):
-            if self._text.startswith("\\\n", self._at):
-                self._at += 2
-            elif self._text[self._at] in (" \t\n" if with_lines else " \t"):
-                self._at += 1
-            elif self._text[self._at] == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            else:
-                return
-
-    def _operator(self) -> str:
-        """Return the operator ahead, if any."""
-        self._blanks()
-        match = _TOKEN.match(self._text, self._at)
-        return match[0] if match else ""
-
-    def _take(self, operator: str) -> bool:
-        if self._operator() != operator:
-            return False
-        self._at += len(operator)
-        return True
-
-    def _keyword(self) -> str:
-        """Return the bare word ahead, if it is one as a whole."""
-        self._blanks()
-        match = _KEYWORD.match(self._text, self._at)
-        return match[0] if match else ""
-
-    def _expect(self, keyword: str) -> None:
-        self._blanks(with_lines=True)
-        if self._keyword() != keyword:
-            raise Effect(self._line)
-        self._at += len(keyword)
-
-    def _block(self, ends: tuple[str, ...]) -> _Block:
-        """Read commands up to one of `ends`, which is not read."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise Effect(self._line)
-        nodes: list[_Node] = []
-        while True:
-            self._blanks(with_lines=True)
-            if self._at >= len(self._text) or self._operator() in (")", ";;"):
-                break
-            if self._keyword() in _CLOSERS:
-                if self._keyword() not in ends:
-                    raise Effect(self._line)
-                break
-            nodes.append(self._chain())
-            if not (self._take(";") or self._take("\n") or self._at >= len(self._text)) and (
-                self._operator() not in (")", ";;")
-            ):
-                raise Effect(self._line)
-        self._depth -= 1
-        return tuple(nodes)
-
-    def _chain(self) -> _Node:
-        line = self._line
-        items = []
-        joined = "&&"
-        while True:
-            is_negated = self._keyword() == "!"
-            self._at += is_negated
-            node = self._command()
-            while self._operator() == "|":
-                self._take("|")
-                self._blanks(with_lines=True)
-                self._command()
-                node = _Opaque(line)
-            items.append((joined, is_negated, node))
-            joined = self._operator()
-            if joined not in ("&&", "||"):
-                return _Chain(line, tuple(items))
-            self._take(joined)
-            self._blanks(with_lines=True)
-
-    def _command(self) -> _Node:
-        line = self._line
-        keyword = self._keyword()
-        node: _Node
-        if keyword == "if":
-            node = self._if()
-        elif keyword == "case":
-            node = self._case()
-        elif keyword == "{":
-            self._expect("{")
-            node = self._block(("}",))
-            self._expect("}")
-        elif keyword in ("for", "while", "until"):
-            self._loop(keyword)
-            node = _Opaque(line)
-        elif self._take("("):
-            self._block(())
-            if not self._take(")"):
-                raise Effect(self._line)
-            node = _Opaque(line)
-        else:
-            return self._simple()
-        while self._is_redirection():
-            self._redirection()
-            node = _Opaque(line)
-        return node
-
-    def _if(self) -> _Node:
-        line = self._line
-        branches = []
-        otherwise: _Block = ()
-        self._expect("if")
-        while True:
-            condition = self._block(("then",))
-            self._expect("then")
-            branches.append((condition, self._block(("elif", "else", "fi"))))
-            if self._keyword() != "elif":
-                break
-            self._expect("elif")
-        if self._keyword() == "else":
-            self._expect("else")
-            otherwise = self._block(("fi",))
-        self._expect("fi")
-        return _If(line, tuple(branches), otherwise)
-
-    def _case(self) -> _Node:
-        line = self._line
-        self._expect("case")
-        word = self._word()
-        self._expect("in")
-        branches = []
-        while True:
-            self._blanks(with_lines=True)
-            if self._keyword() == "esac":
-                break
-            self._take("(")
-            patterns = [self._word()]
-            while self._take("|"):
-                patterns.append(self._word())
-            if not self._take(")"):
-                raise Effect(self._line)
-            branches.append((tuple(patterns), self._block(("esac",))))
-            self._take(";;")
-        self._expect("esac")
-        return _Case(line, word, tuple(branches))
-
-    def _loop(self, keyword: str) -> None:
-        self._expect(keyword)
-        self._block(("do",))
-        self._expect("do")
-        self._block(("done",))
-        self._expect("done")
-
-    def _simple(self) -> _Node:
-        line = self._line
-        words: list[_Word] = []
-        assignments: list[tuple[str, _Word]] = []
-        redirections: list[tuple[str, _Word]] = []
-        while True:
-            operator = self._operator()
-            if self._is_redirection():
-                redirections.append(self._redirection())
-                continue
-            if operator == "(" and len(words) == 1 and not assignments:
-                return self._function(line, words[0])
-            if operator or self._at >= len(self._text):
-                break
-            word = self._word()
-            first = word[0] if word else _Part("", True)
-            match = None if first.is_quoted or first.parameter else _ASSIGNMENT.match(first.text)
-            if match and not words:
-                rest = _Part(first.text[match.end() :], False)
-                assignments.append((match[1], (rest, *word[1:])))
-            else:
-                words.append(word)
-        if not words and not assignments and not redirections:
-            raise Effect(line)
-        return _Simple(line, tuple(words), tuple(assignments), tuple(redirections))
-
-    def _function(self, line: int, word: _Word) -> _Node:
-        self._take("(")
-        name = word[0].text
-        if not self._take(")") or len(word) != 1 or not _NAME.fullmatch(name):
-            raise Effect(line)
-        self._expect("{")
-        start = self._at
-        body = self._block(("}",))
-        text = " ".join(self._text[start : self._at].split())
-        self._expect("}")
-        return _Function(line, name, body, text == _PATHFIND)
-
-    def _is_redirection(self) -> bool:
-        return self._operator().lstrip("0123456789") in (">", ">>", ">&", "<", "<<", "<&")
-
-    def _redirection(self) -> tuple[str, _Word]:
-        operator = self._operator()
-        self._at += len(operator)
-        if "<<" in operator:
-            raise Effect(self._line)  # a document, whose lines are no commands
-        return operator.lstrip("0123456789"), self._word()
-
-    def _word(self) -> _Word:
-        self._blanks()
-        parts: list[_Part] = []
-        start = self._at
-        text = self._text
-        while self._at < len(text):
-            char = text[self._at]
-            if char == "'":
-                end = text.find("'", self._at + 1)
-                if end < 0:
-                    raise Effect(self._line)
-                parts.append(_Part(text[self._at + 1 : end], True))
-                self._at = end + 1
-            elif char == '"':
-                self._at += 1
-                parts.append(_Part("", True))
-                while self._at < len(text) and text[self._at] != '"':
-                    if text[self._at] in "$`\\":
-                        parts.append(self._expansion(is_quoted=True))
-                    else:
-                        match = _PLAIN_IN_QUOTES.match(text, self._at)
-                        assert match is not None
-                        parts.append(_Part(match[0], True))
-                        self._at = match.end()
-                if self._at >= len(text):
-                    raise Effect(self._line)
-                self._at += 1
-            elif char in "$`\\":
-                if text.startswith("\\\n", self._at):
-                    self._at += 2
-                    continue
-                parts.append(self._expansion(is_quoted=False))
-            elif char in "{}" or (char == "#" and self._at > start):
-                parts.append(_Part(char, False))
-                self._at += 1
-            elif match := _BARE.match(text, self._at):
-                parts.append(_Part(match[0], False))
-                self._at = match.end()
-            else:
-                break
-        if self._at == start:
-            raise Effect(self._line)
-        return tuple(parts)
-
-    def _expansion(self, *, is_quoted: bool) -> _Part:
-        text = self._text
-        if text[self._at] == "\\":
-            char = text[self._at + 1 : self._at + 2]
-            if not char:
-                raise Effect(self._line)
-            self._at += 2
-            if char == "\n":
-                return _Part("", is_quoted)
-            return _Part(f"\\{char}" if is_quoted and char not in '$`"\\' else char, True)
-        if text.startswith("$(", self._at) and not text.startswith("$((", self._at):
-            self._at += 2
-            commands = self._block(())
-            self._blanks(with_lines=True)
-            if not self._take(")"):
-                raise Effect(self._line)
-            return _Part("", is_quoted, commands=commands)
-        if text[self._at] == "`":
-            end = text.find("`", self._at + 1)
-            content = text[self._at + 1 : end]
-            if end < 0 or "\\" in content or '"' in content:
-                raise Effect(self._line)
-            line = self._line
-            self._at = end + 1
-            try:
-                return _Part("", is_quoted, commands=_Parser(content).parse())
-            except Effect:
-                raise Effect(line) from None
-        match = _PARAMETER.match(text, self._at)
-        if match is None:
-            match = _OTHER_PARAMETER.match(text, self._at)
-            if match is None:
-                raise Effect(self._line)
-            self._at = match.end()
-            return _Part("", is_quoted, commands=())
-        self._at = match.end()
-        return _Part(match[3] or "", is_quoted, match[1] or match[2])
 
 
 # Evaluation
@@ -457,7 +83,7 @@ class _Script:
     def __init__(self, tree: Tree, arguments: Sequence[str]) -> None:
         self._tree = tree
         self._state = _State(tuple(arguments), {"DPKG_ROOT": ""})
-        self._functions: dict[str, _Function] = {}
+        self._functions: dict[str, Function] = {}
         self._calls = 0
         self._steps = _STEPS
         #: Depth of branches that may or may not be taken.
@@ -465,32 +91,32 @@ class _Script:
         #: Depth of commands that may fail in spite of `set -e`.
         self._conditions = 0
 
-    def block(self, block: _Block) -> _Status:
+    def block(self, block: Block) -> _Status:
         status: _Status = True
         for node in block:
             status = self._node(node)
         return status
 
-    def _node(self, node: _Node) -> _Status:
+    def _node(self, node: Node) -> _Status:
         if isinstance(node, tuple):
             return self.block(node)
         self._steps -= 1
-        if self._steps < 0 or isinstance(node, _Opaque):
+        if self._steps < 0 or isinstance(node, Opaque):
             raise Effect(node.line)
-        if isinstance(node, _Chain):
+        if isinstance(node, Chain):
             return self._chain(node)
-        if isinstance(node, _If):
+        if isinstance(node, If):
             return self._if(node)
-        if isinstance(node, _Case):
+        if isinstance(node, Case):
             return self._case(node)
-        if isinstance(node, _Function):
+        if isinstance(node, Function):
             if self._maybe:
                 raise Effect(node.line)
             self._functions[node.name] = node
             return True
         return self._simple(node)
 
-    def _chain(self, chain: _Chain) -> _Status:
+    def _chain(self, chain: Chain) -> _Status:
         status: _Status = True
         last = len(chain.items) - 1
         for number, (joined, is_negated, node) in enumerate(chain.items):
@@ -500,21 +126,21 @@ class _Script:
             self._conditions += is_condition
             if status is None:
                 self._try((node,))
-                is_true = isinstance(node, _Simple) and self._fields(node) in (["true"], [":"])
+                is_true = isinstance(node, Simple) and self._fields(node) in (["true"], [":"])
                 status = True if is_true and joined == "||" else None
             else:
                 status = self._node(node)
                 status = (not status) if is_negated and status is not None else status
             self._conditions -= is_condition
-            is_final = isinstance(node, _Simple) and not is_condition
+            is_final = isinstance(node, Simple) and not is_condition
             if is_final and not status and not self._conditions:
                 raise Effect(chain.line)  # The installation may fail.
         return status
 
-    def _try(self, block: _Block) -> None:
+    def _try(self, block: Block) -> None:
         """Follow commands that may run: afterward, variables that they set are not known."""
         before = dict(self._state.variables)
-        if self._maybe > _DEEPEST:
+        if self._maybe > DEEPEST:
             raise Effect(0)
         self._maybe += 1
         try:
@@ -528,7 +154,7 @@ class _Script:
             if name not in before or name not in after or before[name] != after[name]:
                 after[name] = None
 
-    def _if(self, node: _If) -> _Status:
+    def _if(self, node: If) -> _Status:
         for condition, body in node.branches:
             self._conditions += 1
             status = self.block(condition)
@@ -538,11 +164,11 @@ class _Script:
             if status is None:
                 self._try(body)
                 rest = node.branches[node.branches.index((condition, body)) + 1 :]
-                self._try((_If(node.line, rest, node.otherwise),) if rest else node.otherwise)
+                self._try((If(node.line, rest, node.otherwise),) if rest else node.otherwise)
                 return None
         return self.block(node.otherwise)
 
-    def _case(self, node: _Case) -> _Status:
+    def _case(self, node: Case) -> _Status:
         value = self._value(node.word, node.line)
         for patterns, body in node.branches:
             if value is None:
@@ -551,7 +177,7 @@ class _Script:
                 return self.block(body)
         return True if value is not None else None
 
-    def _matches(self, value: str, pattern: _Word, line: int) -> bool:
+    def _matches(self, value: str, pattern: Word, line: int) -> bool:
         text = ""
         for part in pattern:
             if part.parameter:
@@ -560,7 +186,7 @@ class _Script:
             text += quoted if part.is_quoted else part.text
         return fnmatch.fnmatchcase(value, text)
 
-    def _value(self, word: _Word, line: int) -> str | None:
+    def _value(self, word: Word, line: int) -> str | None:
         """Return the value of a word that is not split."""
         text = ""
         for part in word:
@@ -572,7 +198,7 @@ class _Script:
                 raise Effect(line)
         return text
 
-    def _expanded(self, part: _Part, line: int) -> str | None:
+    def _expanded(self, part: Part, line: int) -> str | None:
         name, state = part.parameter, self._state
         if part.commands is not None:
             return self._substituted(part.commands, line)
@@ -591,18 +217,18 @@ class _Script:
         known = state.variables[name]
         return (known or part.text) if known is not None else None
 
-    def _substituted(self, commands: _Block, line: int) -> str | None:
+    def _substituted(self, commands: Block, line: int) -> str | None:
         """Return the output of `command -v`: nothing, or a path that is not known."""
         chain = commands[0] if len(commands) == 1 else None
-        node = chain.items[0][2] if isinstance(chain, _Chain) and len(chain.items) == 1 else None
-        if not isinstance(node, _Simple) or self._fields(node)[:1] not in (["command"], ["which"]):
+        node = chain.items[0][2] if isinstance(chain, Chain) and len(chain.items) == 1 else None
+        if not isinstance(node, Simple) or self._fields(node)[:1] not in (["command"], ["which"]):
             raise Effect(line)
         self._conditions += 1
         status = self.block(commands)
         self._conditions -= 1
         return "" if status is False else None
 
-    def _fields(self, node: _Simple) -> list[str | None]:
+    def _fields(self, node: Simple) -> list[str | None]:
         """Return the words of a command, after splitting."""
         fields: list[str | None] = []
         for word in node.words:
@@ -623,7 +249,7 @@ class _Script:
             fields.append(value)
         return fields
 
-    def _simple(self, node: _Simple) -> _Status:
+    def _simple(self, node: Simple) -> _Status:
         for operator, word in node.redirections:
             if (operator, self._value(word, node.line)) not in _HARMLESS_OUTPUT:
                 raise Effect(node.line)
@@ -657,7 +283,7 @@ class _Script:
         return status  # type: ignore[return-value]
 
     def _call(self, name: str, arguments: Sequence[str | None], line: int) -> _Status:
-        if None in arguments or self._calls > _DEEPEST:
+        if None in arguments or self._calls > DEEPEST:
             raise Effect(line)
         function = self._functions[name]
         if function.is_pathfind:
@@ -887,7 +513,7 @@ def find_effect(text: str, arguments: Sequence[str], tree: Tree) -> int | None:
     if len(text) > _LARGEST or not _SHELL.fullmatch(first):
         return 1
     try:
-        _Script(tree, arguments).block(_Parser(text).parse())
+        _Script(tree, arguments).block(parse_script(text))
     except _End:
         return None
     except Effect as effect:
