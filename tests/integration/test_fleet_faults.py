@@ -195,7 +195,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
             outcome = run(folder, FLEET, scheduler=address, write=write)
         assert isinstance(outcome.stopped, ComponentError)
         assert outcome.stopped.exit_code == 5
-        assert f"the Dask scheduler at {address} is gone" in outcome.stopped.message
+        assert f"the Dask scheduler at {address} was lost" in outcome.stopped.message
         done = len(outcome.results)
         assert after <= done < len(FLEET)
         assert outcome.missing == (

@@ -87,7 +87,7 @@ async def refusal_of(folder: Path, path: Path = PACKAGE.parent, view: Sequence[s
 @pytest.mark.parametrize(
     ("name", "change", "shown"),
     [
-        ("inventory/model.py", ('SCHEMA = "', 'SCHEMA = "another/'), "(facts another/"),
+        ("facts/inventory/model.py", ('SCHEMA = "', 'SCHEMA = "another/'), "(facts another/"),
         ("catalogue/data/cpu.toml", ("\n", "\n# another one\n"), "catalogue "),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_worker_that_reaches_another_store(tmp_path: Path) -> None:
 
 def test_a_worker_that_joins_later(tmp_path: Path) -> None:
     path = other_buildmatrix(
-        tmp_path / "copy", "inventory/model.py", ('SCHEMA = "', 'SCHEMA = "another/')
+        tmp_path / "copy", "facts/inventory/model.py", ('SCHEMA = "', 'SCHEMA = "another/')
     )
 
     async def run() -> None:

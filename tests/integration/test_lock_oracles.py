@@ -491,8 +491,10 @@ def test_a_tool_checks_its_lock_without_running_the_project(
     monkeypatch.setenv("PATH", f"{prefix}/bin:/usr/bin:/bin")
     for key, value in _environment(tmp_path / "home").items():
         monkeypatch.setenv(key, value)
-    assert _ask_tool(folder / lock) is True
+    # Poetry 2 made the lock of both: Poetry 1 hashes other parts of the project, so it cannot tell.
+    can_tell = name != "poetry1"
+    assert _ask_tool(folder / lock) is (True if can_tell else None)
     text = (folder / inputs).read_text()
     (folder / inputs).write_text(text.replace("sniffio", "trio"))
-    assert _ask_tool(folder / lock) is False
+    assert _ask_tool(folder / lock) is (False if can_tell else None)
     assert not trap.exists()
