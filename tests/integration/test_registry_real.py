@@ -356,7 +356,7 @@ PUSH = textwrap.dedent(
     """
     import io, pickle, sys
     from buildmatrix.images.oci import documents
-    from buildmatrix.net.registry import uploads
+    from buildmatrix.net.registry import blobs as uploads
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.net.registry.reference import Reference
     uploads.CHUNK = 1 << 19
