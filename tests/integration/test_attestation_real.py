@@ -358,7 +358,10 @@ def test_a_promotion_that_is_killed_is_finished_by_the_next(
     done = buildmatrix(tmp_path, "promote", *files, "--format", "json")
     assert done.code == 0, done.err
     states = [move["state"] for move in json.loads(done.out)["moves"]]
-    assert states == ["already"] * len(left) + ["moved"] * (len(wanted) - len(left))
+    # The registry may have had one more request, and set its tag after it was asked here.
+    found = states.count("already")
+    assert len(left) <= found <= len(left) + 1
+    assert states == ["already"] * found + ["moved"] * (len(wanted) - found)
     assert tags(place, wanted) == wanted
 
 

@@ -101,7 +101,7 @@ def _shape(kind: Any) -> _Shape:
                 shape.fields[field.encode_name.casefold()] = (field.encode_name, of(field.type))
         return shape
 
-    return of(inspect.type_info(kind))
+    return of(inspect.type_info(prepare_type(kind)))
 
 
 def _check_spelling(value: Any, shape: _Shape) -> None:
