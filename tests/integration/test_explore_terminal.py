@@ -101,4 +101,4 @@ def test_without_the_extra_it_names_it(tree: Path) -> None:
     )
     with terminal(tree, *EXPLORE, "tree", PYTHONPATH=str(hiding)) as screen:
         assert screen.ended() == 5
-        assert "pip install 'buildmatrix[explore]'" in "".join(screen.text.splitlines())
+        assert "pip install 'buildmatrix[explore]'" in " ".join(screen.text.split())
