@@ -277,20 +277,14 @@ class _Script:
         known = _index if _INDEXERS.fullmatch(command) else _COMMANDS.get(command)
         if known is None or None in arguments:
             raise Effect(node.line)
-        status = known(self._tree, [argument or "" for argument in arguments])
-        if status == "effect":
-            raise Effect(node.line)
-        return status  # type: ignore[return-value]
+        return _status_of(known(self._tree, [argument or "" for argument in arguments]), node.line)
 
     def _call(self, name: str, arguments: Sequence[str | None], line: int) -> _Status:
         if None in arguments or self._calls > DEEPEST:
             raise Effect(line)
         function = self._functions[name]
         if function.is_pathfind:
-            status = _which(self._tree, [argument or "" for argument in arguments])
-            if status == "effect":
-                raise Effect(line)
-            return status  # type: ignore[return-value]
+            return _status_of(_which(self._tree, [argument or "" for argument in arguments]), line)
         before = self._state.arguments
         self._state.arguments = tuple(argument or "" for argument in arguments)
         self._calls += 1
@@ -361,6 +355,12 @@ def _exists(tree: Tree, operator: str, path: str) -> _Status:
 # Commands: each returns its status, or "effect".
 
 _Answer = bool | None | str
+
+
+def _status_of(answer: _Answer, line: int) -> _Status:
+    if isinstance(answer, str):
+        raise Effect(line)
+    return answer
 
 
 def _succeed(_tree: Tree, _arguments: Sequence[str]) -> _Answer:
