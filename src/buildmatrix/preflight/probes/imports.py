@@ -31,10 +31,12 @@ INSTALLED: set[str] = set()
 #: Prefix of an import process's error report.
 FAILURE = MARK + "error "
 CHILD = """
-import functools, importlib, json, traceback
+import functools, json, traceback
 try:
-    found = importlib.import_module({module!r})
-    functools.reduce(getattr, {attribute!r}.split(".") if {attribute!r} else [], found)
+    names = {attribute!r}.split(".") if {attribute!r} else []
+    # As the script of an entry point does, `from MODULE import NAME`: the name may be a submodule.
+    found = __import__({module!r}, fromlist=names[:1] or ["__name__"])
+    functools.reduce(getattr, names, found)
 except BaseException as error:
     chain = []
     while error is not None and len(chain) < 20:
