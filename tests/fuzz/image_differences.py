@@ -50,7 +50,7 @@ from buildmatrix.images.oci.documents import (
 
 HERE = Path(__file__).parent
 #: Inputs of a run without seconds: about 15 s each.
-DOCUMENTS, INDEXES = 40_000, 60_000
+DOCUMENTS, INDEXES = 12_000, 20_000
 #: Inputs that the oracle gets at once.
 BATCH = 2000
 #: Indexes of each batch's first that skopeo is asked about, in a run without seconds.
