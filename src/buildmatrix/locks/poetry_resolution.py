@@ -114,7 +114,9 @@ class Resolution:
     """Resolves a project with the entries of a lock as the only index.
 
     As in Poetry: one entry of a name, usable on the target's Python and allowed by all askers;
-    decisions stay, and the highest version comes first.
+    decisions stay, the last requirement is decided first, and the highest version comes first.
+    Source: `_propagate` and `_choose_package_version` of Poetry 1.8.5's
+    `mixology/version_solver.py`.
     """
 
     def __init__(self, selection: LockSelection, entries: Sequence[LockEntry], own: str) -> None:
@@ -148,7 +150,7 @@ class Resolution:
             for root in roots
             if _is_active(self._selection, root.edge, frozenset(), root.place)
         ]
-        self._impose(starts)
+        self._impose(starts[::-1])
         at = [0, 0, 0]
         frames: list[_Frame] = []
         why: InconsistentLock | None = None
@@ -226,7 +228,7 @@ class Resolution:
         extras = self._extras.get(entry.name, frozenset())
         edges = list(_active_edges(self._selection, entry, extras))
         self._count(len(edges))
-        return [(entry.name, edge) for edge in edges]
+        return [(entry.name, edge) for edge in edges[::-1]]
 
     def _impose(self, edges: list[tuple[str, LockEdge]]) -> tuple[str, LockEdge] | None:
         """Add requirements, and return the first that contradicts a decision."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -468,6 +469,34 @@ def test_an_extra_leads_through_what_is_for_another_python(tmp_path: Path) -> No
         "b = {version = '*', optional = true}\n[tool.poetry.extras]\nx = ['a']\n"
     )
     assert set(read(tmp_path / "poetry.lock", "x")) == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        (("ant", "fox"), {"ant": "1.0", "fox": "2.1"}),
+        (("fox", "ant"), {"ant": "1.1", "fox": "1.1"}),
+        (("both",), {"ant": "1.0", "both": "1.0", "fox": "2.1"}),
+    ],
+)
+def test_where_two_selections_fit_poetry_decides_the_last_requirement_first(
+    requirements: Sequence[str], expected: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Poetry 1.8.5 reads incompatibilities in reverse: `VersionSolver._propagate`."""
+    depends = "[package.dependencies]\n"
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(
+            "ant 1.0",
+            f'ant 1.1\n{depends}fox = "<2"',
+            f'both 1.0\n{depends}ant = "*"\nfox = "*"',
+            "fox 1.1",
+            "fox 2.1",
+        )
+    )
+    lines = "".join(f'{name} = "*"\n' for name in requirements)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.poetry.dependencies]\n{lines}")
+    found = read(tmp_path / "poetry.lock")
+    assert {name: package.version for name, package in found.items()} == expected
 
 
 @pytest.mark.parametrize(("first", "taken"), [("", "a"), ("b", "b")])

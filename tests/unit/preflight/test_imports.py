@@ -73,9 +73,7 @@ def test_each_module_and_entry_point_is_imported_by_itself(site: Path) -> None:
 
 def test_the_function_of_an_entry_point_may_be_in_a_submodule(site: Path) -> None:
     """charset-normalizer has `charset_normalizer:cli.cli_detect`, and does not import `cli`."""
-    install(
-        site, "fine", "", "[console_scripts]\nfine = fine:cli.main\nbad = fine:cli.gone.main\n"
-    )
+    install(site, "fine", "", "[console_scripts]\nfine = fine:cli.main\nbad = fine:cli.gone.main\n")
     (site / "fine/cli.py").write_text("def main(): pass")
     checks = imported(site)
     assert (checks["fine:cli.main"].state, checks["fine:cli.gone.main"].state) == (
