@@ -52,7 +52,8 @@ def parse_with_lock(source: bytes | str) -> ast.Module:
 
 def has_many_signs(source: bytes) -> bool:
     """True if the syntax tree of a file may take too much memory."""
-    if len(source) <= MOST_SIGNS:
+    # Without blank lines there are fewer: they are searched for where that may decide.
+    if len(source) <= MOST_SIGNS or len(source.translate(None, delete=_NO_SIGNS)) <= MOST_SIGNS:
         return False
     return len(_BLANK_LINES.sub(b"\n", source).translate(None, delete=_NO_SIGNS)) > MOST_SIGNS
 
