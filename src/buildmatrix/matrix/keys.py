@@ -6,7 +6,6 @@ The loader reads files with this table, and `schema` turns it into the JSON sche
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 
 from buildmatrix.matrix import kinds
@@ -24,10 +23,7 @@ from buildmatrix.matrix.model import DEFAULT_OUTPUT, DEFAULT_TOOLS
 from buildmatrix.matrix.shapes import Json, SourceText, day, either, many, named, text, whole
 from buildmatrix.matrix.tables import Table, group, key, maybe, row
 
-# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoreTable(Table):
     """One entry of `ignore` in `[policy.vulnerabilities]`."""
 
@@ -36,7 +32,6 @@ class IgnoreTable(Table):
     expires: date = key(day(), "The last day on which that holds.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VulnerabilitiesTable(Table):
     """`[policy.vulnerabilities]`."""
 
@@ -65,7 +60,6 @@ LIBRARIES = named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True)
 LICENSES = named(kinds.BACKEND, many(text(kinds.LICENSE)), wildcard=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTable(Table):
     """`[policy]`. Keys of its tables are backends, or `*` for all."""
 
@@ -134,10 +128,6 @@ class PolicyTable(Table):
     )
 
 
-# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeTable(Table):
     """`[[smoke]]`: a command that must succeed inside the image."""
 
@@ -153,7 +143,6 @@ class SmokeTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClassTable(Table):
     """`[node-class.NAME]`: a kind of machine that targets run on."""
 
@@ -208,7 +197,6 @@ class NodeClassTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckWaiverTable(Table):
     """`[[waive-check]]`: checks of `preflight` whose failure somebody accepted."""
 
@@ -222,7 +210,6 @@ class CheckWaiverTable(Table):
     expires: date = key(day(), "The last day on which it holds.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WaiverTable(Table):
     """`[[waive]]`: a finding that somebody accepted."""
 
@@ -237,10 +224,6 @@ class WaiverTable(Table):
     expires: date = key(day(), "The last day on which it holds.")
 
 
-# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectTable(Table):
     """`[project]`."""
 
@@ -257,7 +240,6 @@ class ProjectTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IncludeTable(Table):
     """`[[include]]`: one more point of the matrix."""
 
@@ -275,7 +257,6 @@ class IncludeTable(Table):
     reason: SourceText = key(text(kinds.TEXT), "Why it is there.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludeTable(Table):
     """`[[exclude]]`: points that are taken out. With both keys, both must match."""
 
@@ -288,7 +269,6 @@ class ExcludeTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetTable(Table):
     """`[subset.NAME]`: some of the targets, for `--subset NAME`."""
 
@@ -299,7 +279,6 @@ class SubsetTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TagsTable(Table):
     """`[tags]`."""
 
@@ -314,7 +293,6 @@ class TagsTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsTable(Table):
     """`[tools]`: images of helper stages."""
 
@@ -328,7 +306,6 @@ class ToolsTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueTable(Table):
     """`[catalogue]`."""
 
@@ -338,7 +315,6 @@ class CatalogueTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateTable(Table):
     """`[generate]`."""
 
@@ -347,7 +323,6 @@ class GenerateTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFile(Table):
     """The whole file."""
 

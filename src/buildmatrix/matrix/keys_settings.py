@@ -4,10 +4,8 @@ Fields that the file does not set are None and belong to the layers defaults < b
 override; `settings` combines those.
 """
 
-# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from buildmatrix.matrix import kinds
@@ -20,7 +18,6 @@ COMMAND = either(text(kinds.COMMAND), str, many(text(kinds.ARGUMENT), at_least=1
 GLOBS = many(text(kinds.IDENTIFIER_GLOB), single=True, at_least=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhenTable(Table):
     """`when = { ... }`: every key that is there must match."""
 
@@ -43,7 +40,6 @@ class WhenTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BaseTable(Table):
     """One choice of base images."""
 
@@ -63,7 +59,6 @@ class BaseTable(Table):
 _BASE_EXAMPLE = '{ build = "ubuntu:22.04", final = "debian:12-slim" }'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UserTable(Table):
     """`user = { ... }`."""
 
@@ -76,7 +71,6 @@ class UserTable(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings(Table):
     """Settings for all targets, for a backend, for a variant, and in an override."""
 
@@ -192,7 +186,6 @@ class TargetSettings(Table):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultsTable(TargetSettings):
     """`[defaults]`: settings and axes."""
 
@@ -211,7 +204,6 @@ class DefaultsTable(TargetSettings):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendTable(DefaultsTable):
     """`[backend.NAME]`: settings and axes of one backend; its axes replace the defaults'."""
 
@@ -233,14 +225,12 @@ class BackendTable(DefaultsTable):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VariantTable(TargetSettings):
     """`[variant.NAME]`: settings of one variant."""
 
     inherited: ClassVar[str] = "what the backend says"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OverrideTable(TargetSettings):
     """`[[override]]`: settings for some targets, in the order of the file."""
 

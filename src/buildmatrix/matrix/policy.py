@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, cast
@@ -35,7 +35,6 @@ from buildmatrix.matrix.tables import Table, group, row
 # `[[waive]]`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WaiversFile(Table):
     """A file with only waivers."""
 

@@ -15,14 +15,14 @@ from buildmatrix.matrix.document import Problems, did_you_mean, quoted
 from buildmatrix.matrix.keys import SpecFile
 from buildmatrix.matrix.keys_settings import OverrideTable, TargetSettings
 from buildmatrix.matrix.shapes import SourceText
-from buildmatrix.matrix.tables import Key, Table, keys_of
+from buildmatrix.matrix.tables import Key, Table
 
 ModelT = TypeVar("ModelT")
 
 # Layers: defaults < backend < variant < overrides
 
 
-SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(TargetSettings)}
+SETTINGS: Mapping[str, Key] = {key.name: key for key in TargetSettings.keys}
 
 #: Settings that `inherit` may name: the others cannot be appended to.
 APPENDABLE = tuple(name for name, key in SETTINGS.items() if key.shape.extensible)
@@ -83,7 +83,7 @@ def _combine(
         elif append.get(name) and isinstance(old, dict) and isinstance(new, dict):
             new = old | new
         changes[key.field] = new
-    return dataclasses.replace(low, **changes)  # type: ignore[arg-type]  # same fields, same types
+    return type(low)(**vars(low) | changes)
 
 
 def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:

@@ -13,7 +13,7 @@ from buildmatrix.base.errors import SpecError
 from buildmatrix.matrix import keys, keys_settings
 from buildmatrix.matrix.document import Lines, index
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.matrix.tables import Table, keys_of
+from buildmatrix.matrix.tables import Table
 
 TRICKY = '''\
 # a comment with [brackets] and "quotes"
@@ -131,7 +131,7 @@ NAMES = {
     for module in (keys, keys_settings, keys, keys)
     for table in vars(module).values()
     if isinstance(table, type) and issubclass(table, Table)
-    for key in keys_of(table)
+    for key in table.keys
 }
 NEAR = st.recursive(
     WORDS | st.integers(-1, 2) | st.dates() | st.text(max_size=4),
@@ -148,8 +148,7 @@ NEAR = st.recursive(
 ROOT = st.fixed_dictionaries(
     {},
     optional={
-        name: NEAR | st.lists(NEAR, max_size=3)
-        for name in [key.name for key in keys_of(keys.SpecFile)]
+        name: NEAR | st.lists(NEAR, max_size=3) for name in [key.name for key in keys.SpecFile.keys]
     },
 )
 TABLES = [

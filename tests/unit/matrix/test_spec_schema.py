@@ -30,7 +30,7 @@ from buildmatrix.matrix.keys import (
 )
 from buildmatrix.matrix.keys_settings import TargetSettings, UserTable
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.matrix.tables import Table, keys_of
+from buildmatrix.matrix.tables import Table
 
 PUBLISHED = Path(__file__).parents[3] / "schemas"
 MINIMAL = """\
@@ -151,7 +151,7 @@ def test_the_mistakes_are_refused(file: Path) -> None:
 def test_every_key_reaches_the_model_by_its_name(
     table: type[Table], made: type, elsewhere: set[str]
 ) -> None:
-    keys = {key.field for key in keys_of(table)}
+    keys = {key.field for key in table.keys}
     assert keys - {field.name for field in dataclasses.fields(made)} == elsewhere
 
 
