@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
+from buildmatrix.base.urls import PYPI
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.facts.elf.model import Mark
@@ -25,7 +26,6 @@ from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.net.http.machine_indexes import PYPI
 
 FILE = Path(__file__).with_name("wheel_records.json")
 #: Files beside those with device code that matter for drivers and libraries.

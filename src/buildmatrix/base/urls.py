@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
+#: The public package index.
+PYPI = "https://pypi.org/simple/"
 #: `user:password@` of an http(s) URL, with the server.
 _CREDENTIALS = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+", re.IGNORECASE)
 #: An environment variable in a requirements file, as pip and uv read it.

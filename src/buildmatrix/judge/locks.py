@@ -16,8 +16,7 @@ from buildmatrix.judge.findings import finding, run_finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present
-from buildmatrix.locks.index.model import SourceFacts
-from buildmatrix.locks.model import Lock, Staleness
+from buildmatrix.locks.model import Lock, SourceFacts, Staleness
 from buildmatrix.locks.requires import find_unmet
 from buildmatrix.locks.selection import installed_environment
 from buildmatrix.matrix.model import Policy, Target

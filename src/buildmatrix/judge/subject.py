@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from buildmatrix.base.urls import PYPI
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
@@ -24,7 +25,6 @@ from buildmatrix.judge.verdicts import verdicts
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.matrix.model import Policy, Target
-from buildmatrix.net.http.machine_indexes import PYPI
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}

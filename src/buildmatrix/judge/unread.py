@@ -17,8 +17,7 @@ from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Fix, Verdict
 from buildmatrix.judge.subject import ImageSubject
-from buildmatrix.locks.index.model import SourceFacts
-from buildmatrix.locks.model import Package
+from buildmatrix.locks.model import Package, SourceFacts
 
 # BM107: a distribution has no usable wheel.
 #

@@ -122,3 +122,21 @@ class Staleness:
 
     def __str__(self) -> str:
         return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """Facts of a source distribution's files; no vendor is known here."""
+
+    #: `Requires-Dist` lines of all wheels built of it; None if a build decides.
+    requires: tuple[str, ...] | None
+    #: Binaries, device code and archives in it.
+    built: tuple[str, ...]
+    #: Suffixes of files, without the dot, each with the first path.
+    suffixes: tuple[tuple[str, str], ...]
+    #: Paths and texts of build files.
+    build_files: tuple[tuple[str, str], ...]
+    #: Names of libraries as constants in its code, each with the first path.
+    libraries: tuple[tuple[str, str], ...]
+    #: Bytes of the archive.
+    size: int

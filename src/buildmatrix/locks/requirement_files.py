@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import yaml
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
@@ -39,6 +39,9 @@ from buildmatrix.locks.requirement_lines import (
     local_path_problem,
 )
 from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode, read_bytes
+
+if TYPE_CHECKING:
+    import yaml
 
 # Conda environments (`environment.yml`, `conda env export`).
 #
@@ -128,6 +131,8 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
 
     Size is counted with aliases expanded: an alias costs as much as its target.
     """
+    import yaml
+
     if len(text) > LARGEST_ENVIRONMENT:
         raise SpecError(
             [Problem(f"this environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB", label)]
@@ -151,6 +156,8 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
 
 
 def _root(text: str, label: str) -> yaml.Node:
+    import yaml
+
     hint = "name an environment of conda, such as `conda env export` writes"
     try:
         # Scalars are not converted: their text counts, even if it looks like a date or a number.
@@ -183,6 +190,8 @@ def _value(node: yaml.Node, name: str) -> yaml.Node | None:
 
 
 def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.Node]:
+    import yaml
+
     if isinstance(node, yaml.SequenceNode):
         nodes: Sequence[yaml.Node] = node.value
         return nodes
@@ -192,6 +201,8 @@ def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.No
 
 
 def _item(node: yaml.Node, label: str) -> Item:
+    import yaml
+
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.ScalarNode):
         raise SpecError([Problem("this is not a string; write one requirement", label, line)])

@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
@@ -15,13 +15,11 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.base.text import shown
-from buildmatrix.locks.committed import export_command, is_lock
-from buildmatrix.locks.pinned import is_pinned
-from buildmatrix.locks.requirement_files import add_file, is_environment, read_environment
-from buildmatrix.locks.requirement_lines import RequirementSet, add_line
-from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.target_requirements import add_project
 from buildmatrix.sources.model import Argument, Declared
+
+if TYPE_CHECKING:
+    from buildmatrix.locks.requirement_lines import RequirementSet
+    from buildmatrix.locks.selection import LockSelection
 
 # Files with the requested extras and groups
 
@@ -85,6 +83,8 @@ class DeclaredFile(Declared):
 
     def unwritable(self, path: Path, label: str) -> str | None:
         """See `Declared.unwritable`."""
+        from buildmatrix.locks.committed import is_lock
+
         return lock_again(label) if is_lock(path.name) else None
 
     def pythons(self, root: Path) -> str:
@@ -137,6 +137,8 @@ class RequirementsFile(DeclaredFile):
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
+        from buildmatrix.locks.requirement_files import is_environment
+
         return name.endswith((".txt", ".in")) or is_environment(name) or is_lock_of_conda(name)
 
     def check_parts(self) -> None:
@@ -148,14 +150,20 @@ class RequirementsFile(DeclaredFile):
 
     def is_locked(self, ask: LockSelection) -> bool:
         """See `Declared.is_locked`: other tools write locks as requirements."""
+        from buildmatrix.locks.pinned import is_pinned
+
         return is_pinned(ask.path, ask.label)
 
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
+        from buildmatrix.locks.requirement_files import add_file
+
         add_file(wanted, ask.path, ask.label)
 
     def unwritable(self, path: Path, label: str) -> str | None:
         """See `Declared.unwritable`."""
+        from buildmatrix.locks.pinned import is_pinned
+
         if (why := super().unwritable(path, label)) is not None:
             return why
         try:
@@ -167,6 +175,8 @@ class RequirementsFile(DeclaredFile):
 
     def python_in(self, text: str) -> str:
         """See `DeclaredFile.python_in`."""
+        from buildmatrix.locks.requirement_files import is_environment, read_environment
+
         if is_environment(self.name):
             return read_environment(text, self.name).python
         return super().python_in(text)
@@ -189,6 +199,8 @@ class ProjectFile(DeclaredFile):
 
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
+        from buildmatrix.locks.target_requirements import add_project
+
         add_project(wanted, ask)
 
 
@@ -208,6 +220,8 @@ class LockSource(DeclaredFile):
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
+        from buildmatrix.locks.committed import export_command, is_lock
+
         return is_lock(name) or bool(export_command(name))
 
     def is_locked(self, ask: LockSelection) -> bool:
@@ -275,6 +289,8 @@ class PackageRequirement(Declared):
 
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
+        from buildmatrix.locks.requirement_lines import add_line
+
         add_line(wanted, self.name, str(self), 0, root)
 
     def unwritable(self, path: Path, label: str) -> str | None:

@@ -20,13 +20,12 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.text import printable, shown, size
 from buildmatrix.engines.choice import DOCKER
-from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image, saved_image
-from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.locks.selection import marker_environment
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, add_lines
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
 
 if TYPE_CHECKING:
+    from buildmatrix.engines.model import Engine, ImageFacts, OpenTree
+    from buildmatrix.facts.inventory.model import Inventory
     from buildmatrix.facts.trees.base import Tree
     from buildmatrix.images.layers.image import LayerBlob, LayerReader
     from buildmatrix.images.layers.saved_image import Configuration
@@ -112,6 +111,8 @@ class ImageArchive(Installed):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
+        from buildmatrix.engines.model import saved_image
+
         return lambda: saved_image(Path(self.name), wanted_platform(options))
 
 
@@ -156,6 +157,8 @@ class DockerImage(Installed):
         target = next((target for target in spec.targets if name in target.references), None)
         if target is None:
             return facts
+        from buildmatrix.locks.selection import marker_environment
+
         facts = replace(
             facts,
             environment=marker_environment(target),
@@ -207,6 +210,8 @@ class DockerImage(Installed):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`: it is exported into a temporary file."""
+        from buildmatrix.engines.model import export_image
+
         return lambda: export_image(options.engine(), self.name)
 
 

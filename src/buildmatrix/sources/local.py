@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import UndecidedError, UsageError
-from buildmatrix.engines.model import OpenTree
 from buildmatrix.facts.trees.base import (
     File,
     RandomAccess,
@@ -21,6 +21,9 @@ from buildmatrix.facts.trees.base import (
     reason,
 )
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import OpenTree
 
 # Virtual environments: their location, and the other packages that their interpreter sees.
 #
@@ -180,11 +183,11 @@ class Directory(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`."""
-        from buildmatrix.facts.inventory.collect import collect
-
         path, cache = Path(self.name), options.cache()
         with self._tree() as tree, options.counting(str(self), "files") as watch:
             if cache is None:
+                from buildmatrix.facts.inventory.collect import collect
+
                 inventory = collect(tree, watch=watch)
             else:
                 inventory = cache.folder(path, tree, watch)

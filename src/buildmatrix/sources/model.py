@@ -21,20 +21,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import shown
-from buildmatrix.engines.model import Engine, OpenTree
-from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.requirement_lines import RequirementSet
-from buildmatrix.locks.selection import LockSelection
-from buildmatrix.matrix.model import Spec, Target
 
 if TYPE_CHECKING:
+    from buildmatrix.engines.model import Engine, OpenTree
+    from buildmatrix.facts.inventory.model import Inventory
     from buildmatrix.facts.inventory.workers import Watch
     from buildmatrix.images.store.cache import Cache, Store
     from buildmatrix.images.store.facts import FactCache
     from buildmatrix.locks.index.reading import Reader
+    from buildmatrix.locks.model import Lock
+    from buildmatrix.locks.requirement_lines import RequirementSet
+    from buildmatrix.locks.selection import LockSelection
+    from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.net.registry.client import Registry
 
 
@@ -303,7 +302,11 @@ class Installed(Source):
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`."""
-        lock = None if options.lock is None else read_lock(options.lock)
+        lock = None
+        if options.lock is not None:
+            from buildmatrix.locks.pylock import read_lock
+
+            lock = read_lock(options.lock)
         try:
             facts = self.read(options)
         except OSError as error:

@@ -8,13 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import UndecidedError, UsageError
-from buildmatrix.engines.model import Engine, OpenTree
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.selection import marker_environment
-from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.sources.model import (
     READING,
     Argument,
@@ -24,8 +20,12 @@ from buildmatrix.sources.model import (
     Source,
     add_lines,
 )
-from buildmatrix.sources.state.folder import FOLDER, State, TargetFiles
-from buildmatrix.sources.state.journal import is_foreign, load, load_inventory
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import Engine, OpenTree
+    from buildmatrix.locks.model import Lock
+    from buildmatrix.matrix.model import Spec, Target
+    from buildmatrix.sources.state.folder import TargetFiles
 
 #: Identifiers of targets (`matrix.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -63,11 +63,15 @@ class BuiltTarget(Source):
 
     @property
     def _files(self) -> TargetFiles:
+        from buildmatrix.sources.state.folder import FOLDER, State
+
         return State(self.specification.parent / FOLDER).target_files(self.name)
 
     @property
     def _checked_files(self) -> TargetFiles:
         """The same. Raises `UsageError` where Git tracks them."""
+        from buildmatrix.sources.state.folder import State
+
         return State.beside(self.specification.parent).target_files(self.name)
 
     def target(self) -> tuple[Target, Spec]:
@@ -86,6 +90,9 @@ class BuiltTarget(Source):
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`: what the last build found, and the layers of its image."""
+        from buildmatrix.locks.pylock import read_lock
+        from buildmatrix.locks.selection import marker_environment
+        from buildmatrix.sources.state.journal import is_foreign, load_inventory
         from buildmatrix.sources.state.target_layers import LAYERS, add_layers
 
         (target, spec), files = self.target(), self._checked_files
@@ -129,6 +136,8 @@ class BuiltTarget(Source):
 
     def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
         """The engine that has built it."""
+        from buildmatrix.sources.state.journal import load
+
         record = load(self._files)
         return options.engine if record is None else partial(options.engine_of, record.engine)
 
@@ -148,6 +157,8 @@ def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:
 
 def lock_of(spec: Spec, target: Target) -> Lock | None:
     """The lock of a target, where it is there."""
+    from buildmatrix.locks.pylock import read_lock
+
     path = spec.root / target.lock
     return read_lock(path) if target.lock and path.is_file() else None
 

@@ -6,6 +6,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion
@@ -13,11 +14,6 @@ from packaging.version import InvalidVersion
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import parse_wheel_name, split_variant
 from buildmatrix.base.urls import path_in, remember
-from buildmatrix.engines.model import OpenTree
-from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.requirement_lines import RequirementSet, add_line
-from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.model import (
     READING,
     RESOLVING,
@@ -28,6 +24,12 @@ from buildmatrix.sources.model import (
     ReadingOptions,
     Source,
 )
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import OpenTree
+    from buildmatrix.facts.inventory.model import Inventory
+    from buildmatrix.locks.requirement_lines import RequirementSet
+    from buildmatrix.locks.selection import LockSelection
 
 
 def is_wheel_label(text: str) -> bool:
@@ -114,6 +116,8 @@ class WheelOnServer(Installed):
         # The form that pip and uv append to an address.
         claim = re.search(r"(?:^|&)sha256=([0-9A-Fa-f]{64})(?:&|$)", fragment)
         remember(url)
+        from buildmatrix.locks.model import Wheel
+
         wheel = Wheel(filename, url, claim[1].lower() if claim is not None else "")
         return Facts(str(self), options.index().reader.read(wheel, "whole").inventory)
 
@@ -131,6 +135,8 @@ class DeclaredWheel(Declared):
 
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
+        from buildmatrix.locks.requirement_lines import add_line
+
         place = str(ask.path.absolute()) if self.is_file else self.name
         add_line(wanted, place, str(self), 0, root)
 

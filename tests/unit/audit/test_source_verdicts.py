@@ -20,9 +20,8 @@ from buildmatrix.judge.engine import judge_wheels
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.unread import source_verdicts
 from buildmatrix.locks.index.budget import USUAL_SOURCE
-from buildmatrix.locks.index.model import SourceFacts
 from buildmatrix.locks.index.wheels import WheelReader
-from buildmatrix.locks.model import Sdist
+from buildmatrix.locks.model import Sdist, SourceFacts
 
 PYPROJECT = "[project]\nname = 'demo'\nversion = '1.0'\ndependencies = [%s]\n"
 SETUP = "from setuptools import setup\nsetup(name='demo', version='1.0')\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.urls import PYPI
 from buildmatrix.net.http.machine_indexes import (
-    PYPI,
     ForUv,
     configured,
     default_indexes,

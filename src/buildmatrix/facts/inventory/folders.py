@@ -6,10 +6,13 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import Distribution, Folder, PythonPath
+
+if TYPE_CHECKING:
+    from buildmatrix.facts.inventory.distributions import Ownership
 
 # Folders on `sys.path`, in order.
 #

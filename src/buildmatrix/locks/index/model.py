@@ -17,7 +17,7 @@ from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.net.http.addresses import HttpAddress
 
-__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "SourceFacts", "Tables", "WheelFacts"]
+__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "Tables", "WheelFacts"]
 
 
 #: How much of a wheel is read.
@@ -62,24 +62,6 @@ class WheelFacts:
     members: tuple[Member, ...]
     #: Bytes received over the network for this result; 0 from the cache and for local files.
     bytes_read: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFacts:
-    """Facts of a source distribution's files; no vendor is known here."""
-
-    #: `Requires-Dist` lines of all wheels built of it; None if a build decides.
-    requires: tuple[str, ...] | None
-    #: Binaries, device code and archives in it.
-    built: tuple[str, ...]
-    #: Suffixes of files, without the dot, each with the first path.
-    suffixes: tuple[tuple[str, str], ...]
-    #: Paths and texts of build files.
-    build_files: tuple[tuple[str, str], ...]
-    #: Names of libraries as constants in its code, each with the first path.
-    libraries: tuple[tuple[str, str], ...]
-    #: Bytes of the archive.
-    size: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import size
 from buildmatrix.base.threads import Crew
 from buildmatrix.facts.trees.base import defect
-from buildmatrix.locks.index.model import DEPTHS, Depth, SourceFacts, Tables, WheelFacts
-from buildmatrix.locks.model import Lock, LockedFile, Package, Wheel
+from buildmatrix.locks.index.model import DEPTHS, Depth, Tables, WheelFacts
+from buildmatrix.locks.model import Lock, LockedFile, Package, SourceFacts, Wheel
 
 #: Subject of progress messages; no target has a name like this.
 STEP = "wheels"

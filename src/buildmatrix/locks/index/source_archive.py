@@ -22,7 +22,7 @@ from buildmatrix.facts.inventory.filters import LEAST
 from buildmatrix.facts.trees import containers, formats
 from buildmatrix.facts.trees.archive import Spool, safe_path
 from buildmatrix.facts.trees.base import Closing, Unreadable
-from buildmatrix.locks.index.model import SourceFacts
+from buildmatrix.locks.model import SourceFacts
 
 # Archives. A tar archive has no directory, and only its last byte proves its hash: it is held
 # completely, in an unnamed file, before a member is trusted.

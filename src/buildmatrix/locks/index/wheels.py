@@ -28,7 +28,6 @@ from buildmatrix.images.store.facts import file_digest
 from buildmatrix.locks.index.model import (
     WHEEL_CACHE_LIMIT,
     Depth,
-    SourceFacts,
     Tables,
     WheelCache,
     WheelEntry,
@@ -36,7 +35,7 @@ from buildmatrix.locks.index.model import (
     content_key,
     place_key,
 )
-from buildmatrix.locks.model import LockedFile, Wheel
+from buildmatrix.locks.model import LockedFile, SourceFacts, Wheel
 from buildmatrix.net.http.addresses import parse
 
 if TYPE_CHECKING:

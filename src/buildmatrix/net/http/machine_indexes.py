@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from buildmatrix.base import toml
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.toml import mapping, string, strings, tables
+from buildmatrix.base.urls import PYPI
 from buildmatrix.net.http.addresses import Trust
 
 # pip. Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and
@@ -130,8 +131,6 @@ def config_home(environment: Mapping[str, str]) -> Path:
     named = environment.get("XDG_CONFIG_HOME", "")
     return Path(named) if named.startswith("/") else home(environment) / ".config"
 
-
-PYPI = "https://pypi.org/simple/"
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 
