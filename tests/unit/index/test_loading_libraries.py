@@ -73,3 +73,11 @@ def test_small_ones_are_read_whole_where_there_is_enough(tmp_path: Path) -> None
     reading = read(tmp_path, loading, 4_000_000)
     assert all(one.elf.read is None for one in reading.inventory.binaries)
     assert "libcuda.so.1" in names(reading)
+
+
+def test_a_wheel_that_is_fetched_whole_leaves_nothing_open(tmp_path: Path) -> None:
+    loading = library(99, 700_000, DLOPEN, b"\0libcuda.so.1\0")
+    reading = read(tmp_path, loading, 700_000, small=2)
+    assert all(one.elf.read is None for one in reading.inventory.binaries)
+    assert "libcuda.so.1" in names(reading)
+    assert not reading.limited

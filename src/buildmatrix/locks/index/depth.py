@@ -231,7 +231,8 @@ def _collect(
     return collect_linking(size, prefix, exports_only=exports_only)
 
 
-#: A small wheel is fetched whole if this part of it may be read: that is one request.
+#: A small wheel is fetched whole if this part of it may be read: that is one request. What is here
+#: then is read without regard to the budget, from its beginning instead of from behind.
 MOST_OF_IT = 3 / 4
 
 
@@ -256,6 +257,8 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         if depth != "listing":
             if source.size <= BATCH and (most is None or most >= source.size * MOST_OF_IT):
                 source.load([(0, source.size)])
+                if most is not None:
+                    parts.is_whole, parts.most = True, max(most, source.size)
             heads(parts)
             ends(parts)
             links(parts)

@@ -36,7 +36,6 @@ from buildmatrix.locks.index.budget import (
     MOST_ENDS,
     SNIFF,
     disguised_members,
-    is_small,
     nested_ends,
     useful,
 )
@@ -187,9 +186,9 @@ def _select_affordable(parts: WheelParts, members: Sequence[Member]) -> dict[str
     Small ones are read whole, the smallest first. If bytes are scarce, they leave some to the large
     ones, whose beginnings show the least.
     """
-    large = [member for member in members if not is_small(member)]
+    large = [member for member in members if not parts.is_small(member)]
     costs = {member.path: HEAD for member in large if parts.affords(HEAD)}
-    small = [member for member in members if is_small(member)]
+    small = [member for member in members if parts.is_small(member)]
     reserved = 0
     if parts.most is not None:
         reserved = min(parts.most // PART_KEPT, sum(useful(member) - HEAD for member in large))
@@ -230,7 +229,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
     path = member.path
     parts.opened.add(path)
     try:
-        if length >= member.compressed and is_small(member):
+        if length >= member.compressed and parts.is_small(member):
             parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)

@@ -14,7 +14,8 @@ from buildmatrix.facts.inventory.file_facts import FileFacts, inspect, open_cont
 from buildmatrix.facts.python_imports.source import runs_at_startup
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.facts.trees.wheel import PackedMember, WheelTree
-from buildmatrix.locks.index.budget import GAP
+from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
+from buildmatrix.locks.index.budget import GAP, is_small
 from buildmatrix.locks.index.model import Member
 
 # Fetched members, as the tree that `inventory` reads
@@ -152,6 +153,8 @@ class WheelParts:
         self.most = most
         #: Bytes spent.
         self.spent = 0
+        #: True if all bytes were fetched in one request, and may be read.
+        self.is_whole = False
         self.members = {member.path: member for member in tree.members}
         self.held: dict[str, PackedMember] = {}
         self.facts: dict[str, FileFacts] = {}
@@ -176,6 +179,10 @@ class WheelParts:
     def available(self) -> int | None:
         """Remaining bytes; None for no limit."""
         return None if self.most is None else max(0, self.most - self.spent)
+
+    def is_small(self, member: Member) -> bool:
+        """Return True if a member is read whole when the budget allows."""
+        return is_small(member) or (self.is_whole and member.size <= LARGEST_HELD)
 
     def affords(self, cost: int) -> bool:
         """Spend `cost` bytes, if they are available; return True if they were."""
