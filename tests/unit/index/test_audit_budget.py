@@ -8,6 +8,7 @@ from buildmatrix.locks.index.budget import (
     HEAD,
     LEAST_OF_ONE,
     MOST_SNIFFED,
+    SMALL_WHEEL,
     SNIFF,
     Need,
     leftover_shares,
@@ -58,8 +59,8 @@ def test_a_small_lock_is_not_starved() -> None:
 def test_small_wheels_get_what_they_can_use_and_large_ones_share_the_rest() -> None:
     wanted = {"small": need(2 * MB), "large": need(GB), "larger": need(2 * GB)}
     found = shares([wanted], 3 * GB)
-    assert found["small"] == MB // 2
-    assert found["large"] == found["larger"] == (most(3 * GB) - MB // 2) // 2
+    assert found["small"] == 2 * MB
+    assert found["large"] == found["larger"] == (most(3 * GB) - 2 * MB) // 2
 
 
 def test_verdicts_come_before_evidence() -> None:
@@ -92,3 +93,9 @@ def test_what_the_shares_left_goes_to_the_heaviest_that_it_is_enough_for() -> No
 def test_everything_in_a_wheel_costs_its_beginnings_once_more() -> None:
     members = [Member("demo/libdemo.so", 90 * MB, 30 * MB, 0), Member("demo/_C.so", 9_000, 900, 0)]
     assert Need.of(31 * MB, members).whole == 30 * MB + HEAD + 900
+
+
+def test_a_small_wheel_is_read_whole() -> None:
+    members = [Member("demo/libdemo.so", 12 * MB, 4 * MB, 0)]
+    assert Need.of(SMALL_WHEEL, members).most == SMALL_WHEEL
+    assert Need.of(SMALL_WHEEL + 1, members).most < SMALL_WHEEL

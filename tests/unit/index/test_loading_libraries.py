@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from elf_images import Image, Part
 
+from buildmatrix.locks.index import depth
 from buildmatrix.locks.index.budget import HEAD
 from buildmatrix.locks.index.depth import Reading, read_parts
 from buildmatrix.locks.index.parts import DLOPEN
@@ -54,8 +55,9 @@ def names(reading: Reading) -> set[str]:
 # Too little to read all of the small ones, and the library that loads others.
 @pytest.mark.parametrize("most", [1_900_000, 2_050_000])
 def test_a_library_that_loads_others_is_read_before_the_last_of_the_small_ones(
-    tmp_path: Path, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    monkeypatch.setattr(depth, "SMALL_WHEEL", 0)
     loading = library(99, 400_000, DLOPEN, b"\0libcuda.so.1\0")
     reading = read(tmp_path, loading, most)
     assert "libcuda.so.1" in names(reading)

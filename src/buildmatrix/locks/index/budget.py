@@ -108,6 +108,10 @@ PART_OF_ONE = 5
 LEAST_OF_ONE = 10_000_000
 
 
+#: A wheel of up to this size is read whole: its parts cost as much time, and show less.
+SMALL_WHEEL = 5 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Bytes that reading one wheel can use, and its limit."""
@@ -127,6 +131,8 @@ class Need:
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
         """Compute the need for the beginnings of all binaries among `members`, and Python."""
+        if size <= SMALL_WHEEL:
+            return cls(size, size, size)
         members = tuple(members)
         binaries = python = whole = packed = 0
         for member in members:

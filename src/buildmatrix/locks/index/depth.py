@@ -24,7 +24,7 @@ from buildmatrix.facts.python_imports.graph import ImportStages
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.facts.trees.zip_archive import DEFLATED
-from buildmatrix.locks.index.budget import DYNAMIC_ENDS, FEW_PYTHON, HEAD, is_small
+from buildmatrix.locks.index.budget import DYNAMIC_ENDS, FEW_PYTHON, HEAD, SMALL_WHEEL, is_small
 from buildmatrix.locks.index.ending import Ending, inflate_end
 from buildmatrix.locks.index.ends import archives, ends, links, suspects
 from buildmatrix.locks.index.heads import FIRST_PAGE, disguised, heads
@@ -231,8 +231,8 @@ def _collect(
     return collect_linking(size, prefix, exports_only=exports_only)
 
 
-#: A small wheel is fetched whole if this part of it may be read: that is one request. What is here
-#: then is read without regard to the budget, from its beginning instead of from behind.
+#: A small wheel is read whole if this part of it may be. Its libraries are then inflated from their
+#: beginnings, which takes less time than from behind.
 MOST_OF_IT = 3 / 4
 
 
@@ -255,10 +255,11 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         parts = WheelParts(source, tree, most)
         parts.listing()
         if depth != "listing":
-            if source.size <= BATCH and (most is None or most >= source.size * MOST_OF_IT):
+            if most is None and source.size <= BATCH:
                 source.load([(0, source.size)])
-                if most is not None:
-                    parts.is_whole, parts.most = True, max(most, source.size)
+            elif most is not None and SMALL_WHEEL >= source.size <= most / MOST_OF_IT:
+                source.load([(0, source.size)])
+                parts.is_whole, parts.most = True, max(most, source.size)
             heads(parts)
             ends(parts)
             links(parts)

@@ -153,7 +153,7 @@ class WheelParts:
         self.most = most
         #: Bytes spent.
         self.spent = 0
-        #: True if all bytes were fetched in one request, and may be read.
+        #: True if all bytes may be read.
         self.is_whole = False
         self.members = {member.path: member for member in tree.members}
         self.held: dict[str, PackedMember] = {}
