@@ -197,12 +197,17 @@ class Subject:
         return self._ways.way(name) if name in self.packages else (None, ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LinkedFiles:
     """Files with what is known of their linking, and where their NEEDED entries lead."""
 
     inventory: Inventory
     resolution: Resolution
+
+    @cached_property
+    def unbound(self) -> tuple[Unbound, ...]:
+        """Symbols and versions that the loader would not find."""
+        return find_unbound(self.inventory, self.resolution)
 
 
 @dataclass(frozen=True)
@@ -257,8 +262,8 @@ class ImageSubject(Subject):
 
     @cached_property
     def unbound(self) -> tuple[Unbound, ...]:
-        """Symbols and versions that the loader would not find."""
-        return find_unbound(self.linked.inventory, self.linked.resolution)
+        """See `LinkedFiles.unbound`."""
+        return self.linked.unbound
 
     @cached_property
     def tree(self) -> TreeView:

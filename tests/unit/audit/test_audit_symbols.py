@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_index import Locked, noise
 from elf_images import Image, Part
 
 from buildmatrix.facts.inventory.model import Stats
+from buildmatrix.facts.loader import binding
 from buildmatrix.reports.run.model import Report, exit_code
 
 LINK = "libnvJitLink.so.12"
@@ -74,6 +77,21 @@ def test_a_library_that_has_the_symbol_is_fine(locked: Locked, defined: tuple[st
     add_pair(locked, *defined)
     report = locked.audit("cuda")
     assert (said(report), exit_code(report)) == ([], 0)
+
+
+def test_symbols_are_bound_once(locked: Locked, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = []
+    bind = binding._Binder.find_unbound
+
+    def count(binder: Any, objects: Any = None) -> Iterator[binding.Unbound]:
+        bound.extend([binder] if objects is None else [])
+        return bind(binder, objects)
+
+    monkeypatch.setattr(binding._Binder, "find_unbound", count)
+    add_pair(locked, OLD, size=50_000)
+    assert len(said(locked.audit("cuda"))) == 1
+    # Before and after the tables of both were read.
+    assert len(bound) == 2
 
 
 def test_who_pins_both_vouches_for_them_and_nothing_is_read(locked: Locked) -> None:

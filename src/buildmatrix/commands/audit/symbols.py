@@ -20,7 +20,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
-from buildmatrix.facts.loader.binding import find_unbound, unread_libraries
+from buildmatrix.facts.loader.binding import unread_libraries
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.judge.locks import resolve_wheels
@@ -220,7 +220,7 @@ def tell_more(linked: LinkedFiles, resolution: Resolution) -> bool:
     return any(
         ".so." in file.path and file_name(file.path).rpartition(".so.")[0] in stems
         for file in files
-    ) or bool(find_unbound(linked.inventory, linked.resolution))
+    ) or bool(linked.unbound)
 
 
 def take_affordable(

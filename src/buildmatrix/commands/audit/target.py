@@ -66,8 +66,9 @@ class AuditWork:
     gains: Mapping[str, Gain] = field(default_factory=dict)
     #: Its wheels whose symbols are looked up in each other; see `commands.audit.symbols`.
     edges: tuple[Edge, ...] = ()
-    #: Its files with tables that were read of single libraries.
+    #: Its files with tables that were read of single libraries, and what they were made from.
     linked: LinkedFiles | None = None
+    linked_from: object = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -136,16 +137,17 @@ def link_tables(work: AuditWork, readings: Readings, merger: Merger) -> None:
     """
     if not work.edges:
         return
-    work.linked = add_tables(
-        merger.merged(work, readings).inventory,
-        {
-            (f"{name}=={item.version}", path): tables.elf
-            for name, wheel_facts in work.facts(readings).items()
-            for item in wheel_facts.inventory.distributions
-            if item.name == name and "/" not in item.path
-            for path, tables in readings.tables.get(key(work.wheels[name]), {}).items()
-        },
-    )
+    inventory = merger.merged(work, readings).inventory
+    tables_read = {
+        (f"{name}=={item.version}", path): tables.elf
+        for name, wheel_facts in work.facts(readings).items()
+        for item in wheel_facts.inventory.distributions
+        if item.name == name and "/" not in item.path
+        for path, tables in readings.tables.get(key(work.wheels[name]), {}).items()
+    }
+    if work.linked_from != (inventory, tables_read):
+        work.linked_from = inventory, tables_read
+        work.linked = add_tables(inventory, tables_read)
 
 
 def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:
