@@ -152,7 +152,7 @@ def _own() -> Mapping[str, DataFile]:
     """Read buildmatrix's own files, by name."""
     folder = resources.files("buildmatrix.catalogue") / "data"
     return {
-        item.name: read(item.name, item.read_bytes())
+        item.name: read(item.name, item.read_bytes(), is_own=True)
         for item in sorted(folder.iterdir(), key=lambda item: item.name)
         if item.name.endswith(".toml")
     }
