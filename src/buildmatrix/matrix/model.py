@@ -381,6 +381,11 @@ class Spec:
     copied: tuple[tuple[str, Position], ...] = ()
 
     @property
+    def title(self) -> str | None:
+        """The project's name and version; None for a specification without them."""
+        return f"{self.project} {self.version}".strip() or None
+
+    @property
     def catalogue_files(self) -> tuple[Path, ...]:
         """The same as paths that can be opened."""
         return tuple(self.root / name for name in self.catalogue)

@@ -9,9 +9,9 @@ from test_html import Page
 from test_report_formats import finding, report, result
 
 from buildmatrix.judge.composition import Composition, DistributionBytes, VendorBytes
-from buildmatrix.judge.model import AuditTotals, Fix, TargetResult
+from buildmatrix.judge.model import AuditTotals, Fix, TargetResult, Trial
 from buildmatrix.reports.run import html
-from buildmatrix.reports.run.charts import bars
+from buildmatrix.reports.run.charts import bars, treemap
 from buildmatrix.reports.run.groups import causes, groups
 
 
@@ -99,6 +99,15 @@ def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
     assert headline(bad, replace(bad, id="c")) == "Failed: all 2 targets"
     assert headline(good, open_) == "Undecided: 1 of 2 targets"
     assert headline(bad, BM401="error") == "Failed"
+    # A gate that did not run is never part of "Passed".
+    unsmoked, scanned = result("a", smoke="not-run"), result("d", lock="not-run", build="not-run")
+    assert headline(unsmoked) == "Lock, build and scan passed; smoke did not run"
+    assert headline(unsmoked, result("b")) == (
+        "Lock, build and scan passed; smoke did not run on 1 of 2 targets"
+    )
+    assert headline(unsmoked, scanned) == (
+        "Scan passed; lock, build and smoke did not run on 1 of 2 targets"
+    )
     # With `--fail-on never`.
     assert headline(good, BM401="error") == "No gate failed, 1 open error"
     assert headline(good, open_, BM401="error") == "Undecided: 1 of 2 targets, 1 open error"
@@ -107,3 +116,64 @@ def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
 def test_a_gate_that_ran_nowhere_is_named_and_has_no_column() -> None:
     page = Page(html.render(report(targets=(result("a", smoke="not-run"),)))).text
     assert "Did not run on any target: smoke." in page
+
+
+@pytest.mark.parametrize(
+    ("works", "text"),
+    [
+        ((True, True), "2 steps cure 2 of 3 findings"),
+        ((None, None), "2 untried steps may cure 2 of 3 findings"),
+        ((True, None), "1 step cures 1 of 3 findings; 1 untried step may cure 1"),
+        ((False, True), "1 step cures 1 of 3 findings"),
+        ((False, False), ""),
+    ],
+)
+def test_only_fixes_that_were_tried_are_said_to_cure(
+    works: tuple[bool | None, ...], text: str
+) -> None:
+    fixes = [
+        Fix("pin", f"take {number}", tried=None if done is None else Trial(done, "tried"))
+        for number, done in enumerate(works)
+    ]
+    made = report(
+        *(finding(fix=fix, fingerprint=f"{n}" * 32) for n, fix in enumerate(fixes)),
+        finding(fix=None, fingerprint="9" * 32),
+    )
+    page = Page(html.render(made)).text
+    assert (f"{text}." if text else "open error") in page
+    assert ("cure" in page.partition("What to do first")[0]) is bool(text)
+
+
+def drawn(*parts: DistributionBytes) -> Page:
+    return Page(html.render(report(targets=(target("a", *parts),))))
+
+
+def test_bytes_of_one_color_are_listed_and_not_drawn_as_areas() -> None:
+    plain = drawn(*(part(f"p{n}", VendorBytes("", 100 - n)) for n in range(12)))
+    tables = [attributes.get("class") for tag, attributes in plain.elements if tag == "table"]
+    pictures = [attributes.get("class") for tag, attributes in plain.elements if tag == "svg"]
+    assert "largest" in tables and "treemap" not in pictures
+    assert pictures.count("bar none") == 10
+    colored = drawn(TORCH, part("p", VendorBytes("", 5)))
+    pictures = [attributes.get("class") for tag, attributes in colored.elements if tag == "svg"]
+    assert "treemap" in pictures
+
+
+def test_titles_of_areas_fit_or_are_left_out() -> None:
+    """Each is inside of its area by the width that letters are given."""
+    lines = [
+        replace(part(name, VendorBytes("nvidia", bytes_, bytes_)), line=f"{name}.in:1", asker=name)
+        for name, bytes_ in (("a" * 20, 900), ("b" * 60, 400), ("c" * 30, 90), ("d" * 200, 900))
+    ]
+    picture = treemap(["a"], Composition(tuple(lines)))
+    titles = [block.title for block in picture.blocks]
+    assert "" in titles and any(titles)
+    for block in picture.blocks:
+        assert len(block.title) * 7.8 <= block.area.width
+
+
+def test_a_report_of_a_project_has_its_name_as_title() -> None:
+    page = html.render(replace(report(), project="inferno 0.1.0"))
+    assert "<title>buildmatrix: inferno 0.1.0</title>" in page
+    assert "<h1>inferno 0.1.0</h1>" in page
+    assert "<h1>wheel:x.whl</h1>" in html.render(replace(report(), subject="wheel:x.whl"))

@@ -195,7 +195,7 @@ def test_no_finding_is_lost_in_groups() -> None:
 def test_the_headline_counts_lines_and_findings() -> None:
     made = report(["cpu", "oneapi", "tpu"])
     known = cures(made.findings, [one.id for one in made.targets])
-    assert headline(known, 12) == "2 lines should cure 8 of 12 findings"
+    assert headline(known, 12) == "2 untried lines may cure 8 of 12 findings"
     tried = [
         replace(one, fix=replace(one.fix, tried=Trial(True))) if one.backend != "tpu" else one
         for one in made.findings
@@ -212,7 +212,7 @@ def test_the_headline_counts_lines_and_findings() -> None:
 
 def test_a_cure_without_a_line_is_a_step() -> None:
     made = [replace(one, fix=Fix("base", "take another base image")) for one in of_torch("cpu")]
-    assert headline(cures(made, ()), 4) == "1 step should cure 4 of 4 findings"
+    assert headline(cures(made, ()), 4) == "1 untried step may cure 4 of 4 findings"
 
 
 def test_markdown_starts_with_what_to_do() -> None:
@@ -220,7 +220,9 @@ def test_markdown_starts_with_what_to_do() -> None:
     assert lines[2] == (
         "**3 targets: 3 failed; 12 errors, 0 warnings, 0 notes (12 findings in 1 group)**"
     )
-    assert lines[4].startswith("**2 lines should cure 8 of 12 findings**; `audit --fix --dry-run`")
+    assert lines[4].startswith(
+        "**2 untried lines may cure 8 of 12 findings**; `audit --fix --dry-run`"
+    )
     assert lines[6] == (
         '1. fix (not tried): write `torch = "cpu"` under \\[backend.cpu\\], and lock again '
         "(4 findings: cpu-py312)"
@@ -326,7 +328,7 @@ def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:
     assert "fix (not tried): " in text
     assert "`buildmatrix audit --fix --dry-run` tries the fixes" in text
     assert table.render(again, width=100, color=False) == text
-    assert headline(cures(again.findings, ()), 36) == "2 lines should cure 8 of 36 findings"
+    assert headline(cures(again.findings, ()), 36) == "2 untried lines may cure 8 of 36 findings"
 
 
 def test_two_budgets_of_one_target_are_read_apart() -> None:

@@ -93,8 +93,9 @@ class AuditSession:
         self, results: Results, *, judge: Judge | None = None, advisories: bool = True
     ) -> Report:
         """Audit the resolved distributions."""
-        return audit(
-            subject_of(self.inputs.sources, self.inputs.spec),
+        sources, spec = self.inputs.sources, self.inputs.spec
+        report = audit(
+            subject_of(sources, spec),
             results,
             self.reader,
             judge or self.judge,
@@ -103,6 +104,7 @@ class AuditSession:
             strict=self.strict,
             asking=self.asking if advisories else None,
         )
+        return report if sources or spec is None else replace(report, project=spec.title)
 
 
 def common_python(results: Results) -> str | None:

@@ -320,6 +320,7 @@ class _BuildRun:
                 for verdict in work.verdicts
             ],
             inventories=[work.scanned for work in self.works if work.scanned],
+            project=self.spec.title,
         )
 
     def target_result(self, work: BuildWork) -> TargetResult:

@@ -112,6 +112,8 @@ def _bar(shares: Sequence[VendorBytes], most: int, target: TargetResult) -> Bar:
 
 
 _WIDTH, _HEIGHT = 1200.0, 460.0
+#: Width of the picture on a phone, in pixels.
+_NARROW = 300.0
 #: Height of a group's title.
 _TITLE = 22.0
 _GAP = 2.0
@@ -157,6 +159,8 @@ class Block:
 
     area: Area
     title: str
+    #: True if the title needs a wide screen.
+    is_narrow: bool
     cells: tuple[Cell, ...]
 
 
@@ -180,6 +184,13 @@ class Treemap:
     size: int
     wasted: int
 
+    @property
+    def is_colored(self) -> bool:
+        """True if areas differ in color: some bytes are a vendor's, or wasted."""
+        return bool(self.wasted) or any(
+            share.vendor for row in self.rows for share in row.part.vendors
+        )
+
 
 def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
     """The picture of targets that have one composition."""
@@ -197,7 +208,7 @@ def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
         tuple(
             _block(
                 area,
-                _title(line, of_line) if len(ordered) > 1 or line else "",
+                _titles(line, of_line) if len(ordered) > 1 or line else (),
                 of_line,
                 whole,
                 places,
@@ -224,22 +235,24 @@ def _size(parts: Sequence[DistributionBytes]) -> int:
     return sum(part.size for part in parts)
 
 
-def _title(line: str, parts: Sequence[DistributionBytes]) -> str:
+def _titles(line: str, parts: Sequence[DistributionBytes]) -> Sequence[str]:
+    """Return the titles of a block, from the longest to the shortest."""
     if not line:
-        return f"by no requirement line, {size(_size(parts))}"
-    askers = dict.fromkeys(part.asker for part in parts if part.asker)
-    return f"{line} {', '.join(askers)}, {size(_size(parts))}"
+        return (f"by no requirement line, {size(_size(parts))}", "by no requirement line")
+    askers = ", ".join(dict.fromkeys(part.asker for part in parts if part.asker))
+    return (f"{line} {askers}, {size(_size(parts))}", f"{line} {askers}", askers or line)
 
 
 def _block(
     area: Area,
-    title: str,
+    titles: Sequence[str],
     parts: Sequence[DistributionBytes],
     whole: int,
     places: dict[int, int],
 ) -> Block:
-    has_title = bool(title) and area.height > 3 * _TITLE and area.width > 2 * _LABEL_WIDTH
-    inner = area.inside(_GAP, _TITLE if has_title else _GAP, _GAP, _GAP)
+    fitting = (text for text in titles if _CHARACTER * len(text) + 8 <= area.width)
+    title = next(fitting, "") if area.height > 3 * _TITLE else ""
+    inner = area.inside(_GAP, _TITLE if title else _GAP, _GAP, _GAP)
     drawn = [part for part in parts if part.size >= _LEAST * whole]
     rest = parts[len(drawn) :]
     if len(rest) == 1:
@@ -256,7 +269,8 @@ def _block(
         wasted = sum(min(part.wasted, part.size) for part in rest) / max(1, _size(rest))
         leaf = Leaf(areas[-1], style, areas[-1].width, areas[-1].width * wasted)
         cells.append(_label(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
-    return Block(area, title if has_title else "", tuple(cells))
+    needed = _CHARACTER * len(title) + 8
+    return Block(area, title, needed > area.width * _NARROW / _WIDTH, tuple(cells))
 
 
 def _cell(part: DistributionBytes, area: Area, whole: int, row: int) -> Cell:

@@ -10,7 +10,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.acceptance import fails, is_from_baseline
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import Composition, LayerBytes
-from buildmatrix.judge.model import Finding, GateState, TargetResult
+from buildmatrix.judge.model import GATES, Finding, Gate, GateState, TargetResult
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.run.charts import (
@@ -229,10 +229,23 @@ def _outcome(report: Report) -> _Outcome:
     if errors:
         # Gates hold what `--fail-on` let through.
         return _Outcome("undecided", f"No gate failed, {still}", advice)
-    if unrun := _count_without_smoke(report.targets):
-        which = f" on {unrun} of {every} targets" if every > 1 else ""
-        return _Outcome("undecided", f"No gate failed, smoke did not run{which}", advice)
+    if unrun := _unrun_gates(report.targets):
+        ran = [gate for gate in GATES if gate not in unrun]
+        text = f"{join_names(ran)} passed" if ran else "No gate failed"
+        by_count: dict[int, list[str]] = {}
+        for gate, number in unrun.items():
+            by_count.setdefault(number, []).append(gate)
+        for number, gates in by_count.items():
+            which = f" on {number} of {every} targets" if number < every else ""
+            text += f"; {join_names(gates)} did not run{which}"
+        return _Outcome("not-run", text[0].upper() + text[1:], advice)
     return _Outcome("passed", "Passed" if every < 2 else f"Passed: all {every} targets", advice)
+
+
+def _unrun_gates(targets: Sequence[TargetResult]) -> dict[Gate, int]:
+    """Count the targets on which each gate did not run; gates that ran on all are absent."""
+    counts = {gate: sum(target.gates[gate] == "not-run" for target in targets) for gate in GATES}
+    return {gate: number for gate, number in counts.items() if number}
 
 
 def _vendors(report: Report) -> Sequence[tuple[str, str]]:

@@ -133,6 +133,8 @@ class Report:
     gone: tuple[Finding, ...] | None = field(default=None, metadata=IF_KNOWN)
     #: The parts that it is about; None where all that was selected was judged by one run.
     shards: tuple[ReportShard, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: Name and version of the specification's project.
+    project: str | None = field(default=None, metadata=IF_KNOWN)
 
     @property
     def is_audit(self) -> bool:
@@ -148,6 +150,7 @@ def assemble(
     findings: Iterable[Finding] = (),
     verdicts: Iterable[Verdict] = (),
     inventories: Iterable[Inventory] = (),
+    project: str | None = None,
 ) -> Report:
     """A report with everything in its place, in an order that does not depend on the run.
 
@@ -165,6 +168,7 @@ def assemble(
         findings=_once(findings),
         unread=tuple(item for _, item in sorted(unread.items())),
         stats=_sum(tree.stats for tree in trees),
+        project=project,
     )
 
 

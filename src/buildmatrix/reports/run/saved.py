@@ -239,6 +239,7 @@ def _merge_reports(reports: Sequence[Report]) -> Report:
         findings=[finding for report in reports for finding in report.findings],
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
+        project=_join(report.project for report in reports if report.project) or None,
     )
     tool = replace(merged.tool, version=_join(report.tool.version for report in reports))
     return replace(

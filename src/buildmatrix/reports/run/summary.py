@@ -150,14 +150,20 @@ def cures(
 
 
 def headline(offered: Sequence[Cure], findings: int) -> str:
-    """`2 lines cure 27 of 29 findings`: of all open ones; `should` where one was not tried."""
-    cured = sum(cure.findings for cure in offered)
-    of_lines = all(cure.lines for cure in offered)
-    number = sum(cure.lines for cure in offered) if of_lines else len(offered)
-    steps = count(number, "line" if of_lines else "step")
-    tried = all(cure.works for cure in offered)
-    verb = ("cures" if number == 1 else "cure") if tried else "should cure"
-    return f"{steps} {verb} {cured} of {count(findings, 'finding')}"
+    """`2 lines cure 27 of 29 findings; 1 untried step may cure 2`: of all open ones."""
+    parts: list[str] = []
+    for works in (True, False):
+        alike = [cure for cure in offered if cure.works is works]
+        if not alike:
+            continue
+        of_lines = all(cure.lines for cure in alike)
+        number = sum(cure.lines for cure in alike) if of_lines else len(alike)
+        noun = ("" if works else "untried ") + ("line" if of_lines else "step")
+        verb = ("cures" if number == 1 else "cure") if works else "may cure"
+        cured = sum(cure.findings for cure in alike)
+        whole = "" if parts else f" of {count(findings, 'finding')}"
+        parts.append(f"{count(number, noun)} {verb} {cured}{whole}")
+    return "; ".join(parts)
 
 
 def _is_cure(finding: Finding) -> bool:
