@@ -25,6 +25,7 @@ from buildmatrix.reports.terminal import STATES, Painter, wrapped
 #: `other-identity`: it was signed without a key, by somebody else;
 #: `other-issuer`: by somebody of that name whom another issuer knows;
 #: `certificate`: the certificate of who signed is not trusted, or was not good at that moment;
+#: `timestamp`: its time of signing cannot be verified, or is of a kind that is not supported;
 #: `unreadable`: it is no attestation that can be read;
 #: `other-image`: it is about another digest;
 #: `other-backend`: the image was judged for another backend;
@@ -42,6 +43,7 @@ Reason = Literal[
     "other-identity",
     "other-issuer",
     "certificate",
+    "timestamp",
     "unreadable",
     "other-image",
     "other-backend",

@@ -245,7 +245,13 @@ class CertificateError(Exception):
     def __init__(
         self,
         reason: Literal[
-            "changed", "certificate", "other-identity", "other-issuer", "stripped", "unreadable"
+            "changed",
+            "certificate",
+            "other-identity",
+            "other-issuer",
+            "stripped",
+            "timestamp",
+            "unreadable",
         ],
         message: str,
     ) -> None:
@@ -322,11 +328,33 @@ def _parse_bundle(data: bytes) -> Bundle:
         return Bundle.from_json(data)
     except Exception as error:
         text = _safe_text(str(error))
+        if other := _explain_support(text):
+            raise other from None
         # Messages of the library and of its data model.
         if any(word in text for word in ("tlogEntries", "log entry", "inclusion")):
             why = "lacks its entry in the transparency log"
             raise CertificateError("stripped", why) from None
         raise CertificateError("unreadable", f"has a bundle that cannot be read: {text}") from None
+
+
+#: Parts of the library's messages about times of signing.
+_ABOUT_TIME = (
+    "signed timestamp",
+    "duplicate timestamp",
+    "timestamp authorities",
+    "timestamp response",
+    "integrated time only",
+    "verified time",
+)
+
+
+def _explain_support(text: str) -> CertificateError | None:
+    """Return the reason for a message of the library about a time of signing or a kind of entry."""
+    if any(words in text.lower() for words in _ABOUT_TIME):
+        return CertificateError("timestamp", f"has no time of signing that can be verified: {text}")
+    if "Unsupported" in text or "log entry version" in text:
+        return CertificateError("unreadable", f"has a log entry that is not supported: {text}")
+    return None
 
 
 def _explain_refusal(
@@ -335,6 +363,11 @@ def _explain_refusal(
     """Return the reason for which a bundle was refused."""
     if policy.refusal is not None:
         return policy.refusal
+    from sigstore.errors import CertValidationError
+
+    text = _safe_text(str(error))
+    if not isinstance(error, CertValidationError) and (other := _explain_support(text)):
+        return other
     certificate = bundle.signing_certificate
     signed = _logged_time(bundle)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -345,14 +378,10 @@ def _explain_refusal(
             f"{_format_time(first)} to {_format_time(last)}",
         )
     if not policy.was_consulted:
-        return CertificateError(
-            "certificate", f"has a certificate that is not trusted: {_safe_text(str(error))}"
-        )
+        return CertificateError("certificate", f"has a certificate that is not trusted: {text}")
     if not _is_signed(certificate, envelope):
         return CertificateError("changed", "was changed after it was signed")
-    return CertificateError(
-        "changed", f"differs from its entry in the transparency log: {_safe_text(str(error))}"
-    )
+    return CertificateError("changed", f"differs from its entry in the transparency log: {text}")
 
 
 def _is_signed(certificate: Certificate, envelope: Envelope) -> bool:

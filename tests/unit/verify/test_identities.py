@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -236,6 +237,50 @@ def test_an_entry_of_the_log_that_is_about_something_else(
     reason, message = refused(registry, may(trust))
     assert reason == "changed"
     assert "differs from its entry in the transparency log" in message
+
+
+def _set_kind(version: str) -> Callable[[dict], None]:
+    def change(document: dict) -> None:
+        (entry,) = document["verificationMaterial"]["tlogEntries"]
+        entry["kindVersion"] = {"kind": "dsse", "version": version}
+
+    return change
+
+
+def _set_timestamps(*timestamps: str) -> Callable[[dict], None]:
+    def change(document: dict) -> None:
+        document["verificationMaterial"]["timestampVerificationData"] = {
+            "rfc3161Timestamps": [{"signedTimestamp": text} for text in timestamps]
+        }
+
+    return change
+
+
+def _drop_promise(document: dict) -> None:
+    document["verificationMaterial"]["tlogEntries"][0].pop("inclusionPromise")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "cause"),
+    [
+        (_set_kind("0.0.2"), "timestamp", "Integrated time only supported for"),
+        (_set_kind("0.0.9"), "unreadable", "entry that is not supported: .*got 0.0.9"),
+        (_set_timestamps("AAAA"), "timestamp", "can be verified: "),
+        (_drop_promise, "timestamp", "signed timestamp"),
+    ],
+)
+def test_a_time_or_an_entry_that_is_not_supported_is_no_fault_of_the_certificate(
+    registry: MemoryRegistry,
+    trust: Path,
+    change: Callable[[dict], None],
+    reason: str,
+    cause: str,
+) -> None:
+    changed(registry, signed(registry, make_keyless_signer(trust)), change)
+    found, message = refused(registry, may(trust))
+    assert found == reason
+    assert re.search(cause, message)
+    assert "not trusted" not in message
 
 
 def test_a_bundle_without_its_entry_of_the_log(registry: MemoryRegistry, trust: Path) -> None:
