@@ -163,13 +163,13 @@ def fleet_scan(
     from buildmatrix.fleet.run import Steps, scan
     from buildmatrix.fleet.running import ResultJournal
     from buildmatrix.fleet.subjects import Lister
-    from buildmatrix.sources.images import this_platform
+    from buildmatrix.images.oci.documents import this_platform
 
     workspace = workspace or Workspace()
     spec = workspace.declared()()
     data_files = workspace.data_files()
     catalogue = load_catalogue(data_files)
-    platform = platform or this_platform()
+    platform = platform or str(this_platform())
     patterns = tuple(map(parse_pattern, backend_of))
     earlier = earlier_report(since) if since is not None else None
     store = check_store(store)

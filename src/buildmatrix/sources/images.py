@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -222,14 +221,6 @@ class DockerImage(Installed):
 
 #: Entries of an index without platforms that are looked at.
 _MOST_LOOKED_AT = 64
-#: Words of the kernel for what Go calls otherwise.
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-
-
-def this_platform() -> str:
-    """The platform of containers that this machine runs."""
-    machine = platform.machine()
-    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
 
 
 class RegistryImage(Installed):
@@ -390,10 +381,10 @@ def image_documents(
 
 
 def _wanted(platform: str | None) -> Platform:
-    from buildmatrix.images.oci.documents import Platform
+    from buildmatrix.images.oci.documents import Platform, this_platform
 
     try:
-        return Platform.parse(platform or this_platform())
+        return Platform.parse(platform) if platform else this_platform()
     except UndecidedError as error:
         raise UsageError(error.message) from error
 

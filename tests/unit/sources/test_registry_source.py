@@ -15,10 +15,11 @@ from test_python_loading import ELF
 
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
+from buildmatrix.images.oci.documents import this_platform
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.sources.images import NothingToRun, this_platform
+from buildmatrix.sources.images import NothingToRun
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
 
@@ -106,7 +107,7 @@ def test_an_image_is_chosen_by_its_platform(server: ImageRegistry) -> None:
     for platform in ("linux/arm64", "linux/s390x", "linux/arm64/v8"):
         (binary,) = facts(name, platform=platform).inventory.binaries
         assert binary.path == f"{platform.split('/')[1]}.so"
-    own = this_platform().split("/")[1]
+    own = this_platform().architecture
     (binary,) = facts(name).inventory.binaries
     assert binary.path == f"{own}.so"
     with pytest.raises(

@@ -15,6 +15,7 @@ from layer_archives import Entry, hard, link, special, tar
 from buildmatrix.facts.trees import archive, archive_layers, decompression
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import File, Symlink, Trouble, Unreadable
+from buildmatrix.images.layers import saved_image
 from buildmatrix.images.layers.saved_image import SavedImage
 from buildmatrix.images.oci.documents import Platform
 
@@ -30,11 +31,14 @@ def blob(data: bytes) -> tuple[str, dict[str, object]]:
 
 
 def oci(
-    layers: Sequence[bytes], config: Mapping[str, object] | None = None, name: str = "acme:1"
+    layers: Sequence[bytes],
+    config: Mapping[str, object] | None = None,
+    name: str = "acme:1",
+    **more: str,
 ) -> dict[str, bytes]:
     """The files of an OCI layout with one image."""
     files = {}
-    configuration = json.dumps({"config": config or {}}).encode()
+    configuration = json.dumps({"config": config or {}, **more}).encode()
     descriptors = []
     for data in (configuration, *layers):
         place, descriptor = blob(data)
@@ -512,7 +516,11 @@ def test_of_an_index_the_image_that_engines_run_is_taken(
     second: dict[str, object],
     why: str,
     platform: Platform | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without a platform that of this machine is meant."""
+    own = platform or Platform.parse("linux/amd64")
+    monkeypatch.setattr(saved_image, "this_platform", lambda: own)
     entries, files = [], {}
     for name, more in (("bad", first), ("good", second)):
         files |= oci([tar([(name, b"")])])
@@ -520,12 +528,36 @@ def test_of_an_index_the_image_that_engines_run_is_taken(
     inner = json.dumps({"manifests": entries}).encode()
     place, descriptor = blob(inner)
     files |= {place: inner, "index.json": json.dumps({"manifests": [descriptor]}).encode()}
-    if why or (platform is None and not first):
-        with pytest.raises(Unreadable, match=why if platform else "2 images|case only"):
+    if why:
+        with pytest.raises(Unreadable, match=why):
             SavedImage(saved(tmp_path, files), platform)
     else:
         with SavedImage(saved(tmp_path, files), platform) as image:
             assert told(image.tree()) == {"good": ""}
+
+
+@pytest.mark.parametrize(("own", "found"), [("amd64", "a"), ("arm64", "b"), ("s390x", "")])
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_a_layout_of_several_platforms_without_a_choice_is_that_of_this_machine(
+    tmp_path: Path, own: str, found: str, is_nested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_image, "this_platform", lambda: Platform.parse(f"linux/{own}"))
+    entries, files = [], {}
+    for name, architecture in (("a", "amd64"), ("b", "arm64")):
+        platform = {"os": "linux", "architecture": architecture}
+        files |= oci([tar([(name, b"")])], **platform)
+        entry = json.loads(files["index.json"])["manifests"][0]
+        entries.append(entry | {"platform": platform})
+    index = json.dumps({"manifests": entries}).encode()
+    place, descriptor = blob(index)
+    outer = json.dumps({"manifests": [descriptor]}).encode()
+    files |= {place: index, "index.json": outer} if is_nested else {"index.json": index}
+    if found:
+        with SavedImage(saved(tmp_path, files)) as image:
+            assert told(image.tree()) == {found: ""}
+    else:
+        with pytest.raises(Unreadable, match="no image for linux/s390x; give --platform one of"):
+            SavedImage(saved(tmp_path, files))
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform as machine
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +47,7 @@ from buildmatrix.engines.process import writing
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store as inventories
 from buildmatrix.images.layers.saved_image import Configuration, format_instruction
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.oci.documents import Descriptor, this_platform
 from buildmatrix.images.oci.layers import iter_archive
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
@@ -110,8 +109,6 @@ class BuildLog:
             self._write(f"{time.monotonic() - self._start:8.2f} {text}\n")
 
 
-#: Machine name of the kernel → architecture in images.
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _NO_BLOB = f"sha256:{'0' * 64}"
 
 
@@ -317,7 +314,7 @@ class OciEngine:
         """Return why no sandbox can run the image; see `Engine.cannot_run`."""
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
-        here = _ARCHITECTURES.get(machine.machine(), machine.machine())
+        here = this_platform().architecture
         if configuration.architecture != here:
             return UndecidedError(
                 f"the image is for {configuration.platform}, and this machine is {here}"

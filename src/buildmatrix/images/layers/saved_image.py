@@ -38,6 +38,7 @@ from buildmatrix.images.oci.documents import (
     index_of,
     manifest_of,
     media_type_of,
+    this_platform,
 )
 from buildmatrix.images.oci.layout import REF_NAME
 
@@ -205,7 +206,8 @@ class _DockerImage(msgspec.Struct, frozen=True, rename="pascal"):
 def find_image(blobs: Mapping[str, Slice], wanted: Platform | None = None) -> ImageBlobs:
     """Return the only image of the layout or archive with the files `blobs`. Raises `Unreadable`.
 
-    Only reads documents. See `SavedImage` for `wanted`.
+    Only reads documents. `wanted` chooses among images of several platforms, by default that of
+    this machine.
     """
     try:
         images = list(_iter_images(blobs, wanted))
@@ -216,9 +218,12 @@ def find_image(blobs: Mapping[str, Slice], wanted: Platform | None = None) -> Im
         images = [image for image in images if _is_runnable(wanted, image)]
         if not images:
             raise Unreadable(
-                f"it holds no image of that platform: {platforms or 'nothing complete'}"
+                f"it holds no image for {wanted}; give --platform one of these: "
+                f"{platforms or 'nothing complete'}"
             )
     distinct = {_content_key(image): image for image in images}
+    if len(distinct) > 1 and wanted is None:
+        return find_image(blobs, this_platform())
     if len(distinct) != 1:
         names = "; ".join(map(_format_names, distinct.values()))
         content = f"{len(distinct)} images ({names})" if distinct else "no complete image"

@@ -11,6 +11,7 @@ and a manifest that is an index as well (CVE-2021-41190).
 
 from __future__ import annotations
 
+import platform as machine
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -120,6 +121,14 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if (own.os, own.architecture) != (other.os, other.architecture):
             return False
         return not image.variant or own.variant == other.variant
+
+
+def this_platform() -> Platform:
+    """Return the platform of containers that this machine runs."""
+    name = machine.machine()
+    # Names of the kernel that no engine knows.
+    name = {"armv7l": "arm", "i686": "386"}.get(name, name)
+    return Platform(os="linux", architecture=name).normalized()
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
