@@ -6,14 +6,20 @@ run in a child (`uv` builds source distributions) or beside it, and sees its var
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import resource
+import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from buildmatrix.base.text import shown
+
+_logger = logging.getLogger(__name__)
 #: Seconds between terminating a process and killing it.
 GRACE = 2.0
 #: Variables that a program needs to start, to find others, and for its temporary files.
@@ -26,6 +32,53 @@ _NETWORK = re.compile(
 _SIGNING = re.compile(
     r"COSIGN_.+|SIGSTORE_.+|ACTIONS_ID_TOKEN_REQUEST_.+|BUILDKITE_AGENT_ACCESS_TOKEN"
 )
+
+
+# Log of child processes
+
+
+#: Longest word of a command that is logged, and the number of words.
+_MOST_CHARACTERS, _MOST_WORDS = 300, 200
+_NAMES = r"(?:passw|passphrase|secret|token|credential|auth|api[-_]?key|access[-_]?key)"
+#: `API_TOKEN=x`, `--password x`, `Authorization: x`, `Bearer x`, `-u user:x`.
+_SECRET_VALUE = re.compile(
+    rf"(?i)([\w.-]*{_NAMES}[\w.-]*\s*[=:]\s*(?:(?:bearer|basic)\s+)?|\b(?:bearer|basic)\s+"
+    rf"|--[\w-]*{_NAMES}[\w-]*\s+|(?:-u|--user)[\s=]+[^\s:'\"]+:)"
+    r"(?:\"[^\"]*\"?|'[^']*'?|[^\s'\"]+)"
+)
+#: The value is the next word.
+_SECRET_NAME = re.compile(rf"(?i)[\w.-]*{_NAMES}[\w.-]*")
+_MASK = "***"
+
+
+def describe_command(command: Sequence[str | os.PathLike[str]]) -> str:
+    """Return a command for people, as a shell reads it, without passwords and tokens."""
+    words: list[str] = []
+    is_secret = False
+    for part in command[:_MOST_WORDS]:
+        # Without secrets before it is cut: half of a URL does not look like one.
+        word = shown(os.fspath(part))
+        text = word if len(word) <= _MOST_CHARACTERS else f"{word[:_MOST_CHARACTERS]}..."
+        is_login = bool(words) and words[-1] in ("-u", "--user") and ":" in text
+        text = f"{text.partition(':')[0]}:{_MASK}" if is_login else text
+        words.append(_MASK if is_secret else _SECRET_VALUE.sub(rf"\1{_MASK}", text))
+        is_secret = _SECRET_NAME.fullmatch(text) is not None
+    more = ["..."] if len(command) > _MOST_WORDS else []
+    return shlex.join([*words, *more])
+
+
+def log_process(command: Sequence[str | os.PathLike[str]]) -> Callable[[int | None], None]:
+    """Log the start of a process; the returned function logs its exit status and its time."""
+    if not _logger.isEnabledFor(logging.DEBUG):
+        return lambda _: None
+    started = time.monotonic()
+    _logger.debug("run %s", describe_command(command))
+    name = Path(command[0]).name
+
+    def log_end(status: int | None) -> None:
+        _logger.debug("%s: exit status %s, %.2f s", name, status, time.monotonic() - started)
+
+    return log_end
 
 
 def bare_environment(*, with_network: bool = False) -> dict[str, str]:
@@ -74,6 +127,7 @@ def run(
 
     Raises `subprocess.TimeoutExpired` after `seconds`; the process is ended then.
     """
+    log_end = log_process(command)
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -94,6 +148,7 @@ def run(
                 process.wait(GRACE)
             process.kill()
             raise
+    log_end(process.returncode)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
@@ -118,8 +173,10 @@ def ask_git(
     `git_dir`: see `environment`. Raises `OSError` (`FileNotFoundError` without git) and
     `subprocess.TimeoutExpired`.
     """
-    return subprocess.run(
-        ["git", "--no-pager", *arguments],
+    command = ["git", "--no-pager", *arguments]
+    log_end = log_process(command)
+    answer = subprocess.run(
+        command,
         cwd=folder,
         env=git_environment(git_dir),
         stdin=subprocess.DEVNULL,
@@ -127,6 +184,8 @@ def ask_git(
         check=False,
         timeout=seconds,
     )
+    log_end(answer.returncode)
+    return answer
 
 
 def tracked_file(folder: Path, seconds: float = 30.0) -> str | None:

@@ -170,7 +170,14 @@ _before_the_command = stack_options(
 @click.version_option(__version__, prog_name="buildmatrix")
 @_before_the_command
 @click.pass_context
-def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progress: bool) -> None:
+def group(
+    ctx: click.Context,
+    file: Path,
+    quiet: bool,
+    verbose: bool,
+    log_file: Path | None,
+    no_progress: bool,
+) -> None:
     """Prove that a container image contains only what its accelerator backend can use."""
     try:
         Path.cwd()
@@ -178,7 +185,7 @@ def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progres
         raise UsageError(
             "the folder that this runs in was deleted; change to one that exists"
         ) from error
-    ctx.obj = check_loudness(CommandSettings(file, quiet, verbose, no_progress))
+    ctx.obj = check_loudness(CommandSettings(file, quiet, verbose, no_progress, log_file))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

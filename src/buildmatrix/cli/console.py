@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -38,6 +38,13 @@ def _nothing(*, is_error: bool) -> None:
 #: Called before text is printed on standard error, or else output.
 before_printing: _Preparation = _nothing
 
+
+def ignore(_text: str) -> None:
+    """Record nothing."""
+
+
+#: Called with text for standard error; `cli.logs` sets it if there is a log file.
+record: Callable[[str], None] = ignore
 
 #: A command in a sentence, which stays on one line to be copied.
 _COMMAND = re.compile(r"`[^`\n]*`")
@@ -87,11 +94,13 @@ def say(text: str, syntax: Syntax = LINES) -> None:
         raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
 
 
-def complain(text: str) -> None:
+def complain(text: str, *, is_recorded: bool = True) -> None:
     """Print on standard error. Lines after the first are indented: none begins with what follows.
 
     Where standard error is closed, the exit code alone says it.
     """
+    if is_recorded:
+        record(text)
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
     with suppress(OSError), LOCK:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -37,6 +38,7 @@ class CommandSettings:
     quiet: bool
     verbose: bool
     no_progress: bool
+    log_file: Path | None = None
 
 
 class _RenamedOption(click.Option):
@@ -164,7 +166,17 @@ vulnerabilities_option = option(
 GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
     (("-f", "--file"), {"type": click.Path(path_type=Path), "help": "The specification."}),
     (("-q", "--quiet"), {"is_flag": True, "help": "Only results and errors."}),
-    (("-v", "--verbose"), {"is_flag": True, "help": "Print every line of each step."}),
+    (
+        ("-v", "--verbose"),
+        {"is_flag": True, "help": "Print steps, requests, cache hits and child processes."},
+    ),
+    (
+        ("--log-file",),
+        {
+            "type": click.Path(path_type=Path, dir_okay=False),
+            "help": "Append what -v prints to this file.",
+        },
+    ),
     (("--no-progress",), {"is_flag": True, "help": "Print plain lines instead of a live display."}),
 )
 
@@ -208,6 +220,14 @@ def add_global_options(command: click.Command) -> click.Command:
     return command
 
 
+def _logged(settings: CommandSettings) -> AbstractContextManager[None]:
+    if not settings.verbose and settings.log_file is None:
+        return nullcontext()
+    from buildmatrix.cli.logs import logging_to
+
+    return logging_to(settings.log_file, verbose=settings.verbose)
+
+
 def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
     def run(*arguments: Any, **others: Any) -> Any:
@@ -217,7 +237,7 @@ def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
         if context.obj is None:  # Called without the group that has the settings.
             return callback(*arguments, **others)
         name = context.command_path.removeprefix(f"{context.find_root().command_path} ")
-        with command_progress(context.obj, name):
+        with _logged(context.obj), command_progress(context.obj, name):
             return callback(*arguments, **others)
 
     return run

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from buildmatrix.base.child import log_process
 from buildmatrix.base.errors import BuildError, Interrupted
 
 # Output
@@ -160,6 +161,7 @@ class Processes:
         with self._lock:
             if self._cancelled:
                 raise Interrupted("interrupted before the build began")
+            log_end = log_process(command)
             process = subprocess.Popen(
                 command,
                 cwd=folder,
@@ -179,6 +181,7 @@ class Processes:
             with watching, said as stream:
                 read(stream)
             status = process.wait()
+            log_end(status)
         except BaseException:
             _end([process])
             raise

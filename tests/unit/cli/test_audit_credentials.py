@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +52,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str, check: str = "") ->
     told = [f"--format={name}=../out.{name}" for name in FORMATS]
     command = ("audit", "--no-vulnerabilities", *arguments, "--backend=cpu", *told)
     with pytest.raises(SystemExit) as stop:
-        cli.main((*command, "--format=table", "-v"))
+        cli.main((*command, "--format=table", "-v", "--log-file=../run.log"))
     printed = capsys.readouterr()
     text = printed.out + printed.err
     root = Path().absolute().parent
@@ -58,7 +60,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str, check: str = "") ->
     # What uv keeps in its own cache is uv's.
     mine = [path for path in kept if "uv" not in path.relative_to(root).parts]
     everything = text.encode() + b"".join(path.read_bytes() for path in mine)
-    for secret in (PASSWORD, ENCODED, *([check] if check else [])):
+    header = b64encode(f"{USER}:{check or PASSWORD}".encode()).decode()
+    for secret in (PASSWORD, ENCODED, header, *([check] if check else [])):
         assert secret.encode() not in everything, text
     if not check:
         # It is used, too.
@@ -80,6 +83,16 @@ def test_an_index_of_the_environment(private: Locked, capsys, monkeypatch) -> No
     assert run(capsys, "requirements.txt")[0] == 1
     # A warm cache tells no more than a cold one.
     assert run(capsys, "requirements.txt")[0] == 1
+    log = Path("../run.log").read_text()
+    for line in (
+        r"http\.requests: GET http://\S+: 2\d\d, \d+\.\d\d s",
+        r"base\.child: run \S+/uv pip compile",
+        r"base\.child: uv: exit status 0, \d+\.\d\d s",
+        r"store\.cache: \w+ .+: not cached",
+        r"store\.cache: \w+ .+: cached, \d+ bytes",
+        r"buildmatrix \d\S+, Python 3\.",
+    ):
+        assert re.search(rf"(?m)^2\d\d\d-\S+Z DEBUG buildmatrix\..*{line}", log), line
 
 
 def test_an_index_of_the_project(private: Locked, capsys) -> None:

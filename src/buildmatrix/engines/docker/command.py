@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from buildmatrix.base.child import log_process
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UsageError
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.process import Processes, Watch
@@ -52,9 +53,11 @@ class DockerCommand:
 
     def ask(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a short docker command."""
+        command = [self.program(), *arguments]
+        log_end = log_process(command)
         try:
-            return subprocess.run(
-                [self.program(), *arguments],
+            answer = subprocess.run(
+                command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -63,6 +66,8 @@ class DockerCommand:
                 timeout=seconds,
                 check=False,
             )
+            log_end(answer.returncode)
+            return answer
         except subprocess.TimeoutExpired as error:
             raise ComponentError(
                 f"`docker {' '.join(arguments[:2])}` gave no answer in {seconds:g} s; see whether "

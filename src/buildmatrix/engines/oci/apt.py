@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.base.child import bare_environment
+from buildmatrix.base.child import bare_environment, log_process
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
 
@@ -254,6 +254,7 @@ def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
         "LC_ALL": "C",
         "DEBIAN_FRONTEND": "noninteractive",
     }
+    log_end = log_process(command)
     try:
         run = subprocess.run(
             command, check=False, env=environment, capture_output=True, text=True, errors="replace",
@@ -261,6 +262,7 @@ def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise UndecidedError(f"{command[0]} {command[1]} cannot be run: {error}") from error
+    log_end(run.returncode)
     if run.returncode:
         lines = [line[3:] for line in run.stderr.splitlines() if line.startswith("E: ")]
         why = "; ".join(lines) or run.stderr.strip()[-300:] or f"exit code {run.returncode}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.base.child import bare_environment
+from buildmatrix.base.child import bare_environment, log_process
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.oci import apt
@@ -211,6 +211,7 @@ class DebianPackages:
     def _tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with `held`)
         self._held.callback(file.close)
+        log_end = log_process(command)
         with subprocess.Popen(
             command,
             env=bare_environment(),
@@ -228,6 +229,7 @@ class DebianPackages:
                         f"{Path(command[-1]).name} unpacks to more than {most} bytes"
                     )
                 file.write(chunk)
+        log_end(run.returncode)
         if run.returncode:
             raise UndecidedError(f"dpkg-deb cannot open {Path(command[-1]).name}")
         file.flush()

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.base.child import bare_environment, bound
+from buildmatrix.base.child import bare_environment, bound, log_process
 from buildmatrix.base.errors import Interrupted
 from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import RunResult
@@ -417,8 +417,10 @@ def run(
     try:
         for inside, here in confined.nodes.items():
             device_node(inside, here)
+        command = sandbox.line(_prepare(confined, has_owners=sandbox.has_owners), own)
+        log_end = log_process(command)
         process = subprocess.Popen(
-            sandbox.line(_prepare(confined, has_owners=sandbox.has_owners), own),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -453,7 +455,7 @@ def run(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        log_end(process.wait())
         sandbox.end(own)
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return RunResult(code, plain(tail.decode(errors="replace")), timed_out)

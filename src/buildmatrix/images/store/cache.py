@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import hmac
+import logging
 import os
 import stat
 import struct
@@ -42,11 +43,15 @@ import msgspec
 import buildmatrix
 from buildmatrix.base import child
 from buildmatrix.base.errors import UsageError
+from buildmatrix.base.text import shown
 from buildmatrix.facts.inventory.writing import open_atomically
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.store.shared import SharedEntries
 
 T_co = TypeVar("T_co", covariant=True)
+_logger = logging.getLogger(__name__)
+#: Characters of a key in the log.
+_SHOWN = 200
 DAY = 86400.0
 #: Maximum bytes of an entry; a root file system of 5 GB with 2,500 binaries has 5 MB of facts.
 MAX_ENTRY = 256 << 20
@@ -235,6 +240,13 @@ class Store:
 
     def _find_entry(self, key: str, within: float | None) -> memoryview | None:
         """See `get`; without copying."""
+        entry = self._read_entry(key, within)
+        if _logger.isEnabledFor(logging.DEBUG):
+            size = "not cached" if entry is None else f"cached, {len(entry)} bytes"
+            _logger.debug("%s %s: %s", self._kind, shown(key)[:_SHOWN], size)
+        return entry
+
+    def _read_entry(self, key: str, within: float | None) -> memoryview | None:
         name = self._name(key)
         path = self.path(key)
         entry = None if path is None else self._read_file(path)

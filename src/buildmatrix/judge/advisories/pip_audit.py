@@ -21,7 +21,7 @@ from typing import IO, Literal
 import msgspec
 from packaging.utils import canonicalize_name
 
-from buildmatrix.base.child import bare_environment, bound
+from buildmatrix.base.child import bare_environment, bound, log_process
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import shown
 from buildmatrix.base.threads import prepare_type
@@ -97,17 +97,19 @@ class PipAuditRun:
         requirements.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
         self._out: IO[bytes] = (folder / "out").open("w+b")
         self._err: IO[bytes] = (folder / "err").open("w+b")
+        command = [
+            # -P: nothing is imported from the current folder.
+            *(sys.executable, "-P", "-m", "pip_audit"),
+            *("--requirement", requirements, "--no-deps", "--disable-pip"),
+            *("--format", "json", "--desc", "on", "--aliases", "on", "--output", "-"),
+            *("--progress-spinner", "off", "--timeout", str(timeout)),
+            *("--cache-dir", cache),
+            *("--vulnerability-service", service),
+            *(("--osv-url", url) if url is not None else ()),
+        ]
+        self._log_end = log_process(command)
         self._process = subprocess.Popen(
-            [
-                # -P: nothing is imported from the current folder.
-                *(sys.executable, "-P", "-m", "pip_audit"),
-                *("--requirement", requirements, "--no-deps", "--disable-pip"),
-                *("--format", "json", "--desc", "on", "--aliases", "on", "--output", "-"),
-                *("--progress-spinner", "off", "--timeout", str(timeout)),
-                *("--cache-dir", cache),
-                *("--vulnerability-service", service),
-                *(("--osv-url", url) if url is not None else ()),
-            ],
+            command,
             cwd=folder,
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -132,6 +134,7 @@ class PipAuditRun:
 
     def result(self) -> Reply | PipAuditFailure:
         """Its answer, once it is over."""
+        self._log_end(self._process.returncode)
         self._out.seek(0)
         output = self._out.read(LARGEST + 1)
         self._err.seek(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import zlib
@@ -17,6 +18,7 @@ from buildmatrix.net.http.failures import READING_METHODS, Patience, RequestErro
 if TYPE_CHECKING:
     from buildmatrix.net.http.transport import Transport
 
+_logger = logging.getLogger(__name__)
 #: Maximum redirects per request; package indexes need one or two.
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -303,10 +305,12 @@ class Requests:
             self._reachability.check(address.authority)
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
+            started, outcome = time.monotonic(), "failed"
             try:
                 sending = transport.send(method, address, sent, seconds, body, direct=direct)
                 with sending as (status, fields, data):
                     self._reachability.note_answer(address.authority)
+                    outcome = str(status)
                     response = HttpResponse(status, fields, _count_traffic(data, traffic), address)
                     if status in accepted:
                         yield response
@@ -320,6 +324,10 @@ class Requests:
             except RequestError as error:
                 error.host = address.authority
                 raise
+            finally:
+                if _logger.isEnabledFor(logging.DEBUG):
+                    elapsed = time.monotonic() - started
+                    _logger.debug("%s %s: %s, %.2f s", method, address, outcome, elapsed)
             address = _redirect_target(address, fields["location"])
         raise RequestError(f"{address} redirects more than {MAX_REDIRECTS} times")
 
