@@ -1,7 +1,8 @@
 """Install buildmatrix into an environment of its own, for the steps of `action.yml`.
 
-Reads PYTHON, VERSION and KEEP (the cache, `true` or `false`); says in GITHUB_OUTPUT which `python`
-has it, where its `cache` is (empty: where buildmatrix has it by itself), and which `week` it is.
+Reads PYTHON, VERSION, EXTRAS and KEEP (the cache, `true` or `false`); says in GITHUB_OUTPUT which
+`python` has it, where its `cache` is (empty: where buildmatrix has it by itself), and which `week`
+it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 #: What may stand in a version (PEP 440): nothing that an installer would take for an option.
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.!+]*")
+_EXTRAS = re.compile(r"(?:[a-z]+(?:,[a-z]+)*)?")
 
 
 def main() -> int:
@@ -23,6 +25,10 @@ def main() -> int:
     if version and not _VERSION.fullmatch(version):
         print(f"::error::version {version!a} is no version; write 0.1.0, without ==")
         return 2
+    extras = os.environ["EXTRAS"].replace(" ", "")
+    if not _EXTRAS.fullmatch(extras):
+        print(f"::error::extras {extras!a} are no names; write keyless,zstd")
+        return 2
     folder = Path(os.environ["RUNNER_TEMP"], "buildmatrix")
     python = folder / "venv" / "bin" / "python"
     code = os.environ["GITHUB_ACTION_PATH"]
@@ -30,7 +36,9 @@ def main() -> int:
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder / "venv"], check=True)
     # pip, since runners behind a mirror have it set up; isolated from what lies in the checkout.
     pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, f"buildmatrix=={version}" if version else code], check=True)
+    more = f"[{extras}]" if extras else ""
+    wanted = f"buildmatrix{more}=={version}" if version else f"{code}{more}"
+    subprocess.run([*pip, wanted], check=True)
     print("::endgroup::", flush=True)
     year, week, _ = datetime.datetime.now(tz=datetime.UTC).isocalendar()
     # A folder of the job's own: on a runner that stays, what else was ever read there, gigabytes of

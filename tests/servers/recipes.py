@@ -101,7 +101,7 @@ def jenkins(config: Mapping[str, str]) -> list[Script]:
     for name, expression in re.findall(r'"(TOOL_\w+)=\$\{config\.(.+?)\}"', text):
         key, _, default = expression.partition(" ?: ")
         environment[name] = config.get(key, default.strip("'"))
-    assert set(environment) == {"TOOL_VERSION", "TOOL_COMMAND", "TOOL_ARGS"}
+    assert set(environment) == {"TOOL_VERSION", "TOOL_EXTRAS", "TOOL_COMMAND", "TOOL_ARGS"}
     return [Script(_first_line(script), script.replace("\\\\", "\\"), environment)]
 
 

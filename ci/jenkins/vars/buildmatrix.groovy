@@ -3,6 +3,7 @@
 def call(Map config) {
     withEnv([
         "TOOL_VERSION=${config.version}",
+        "TOOL_EXTRAS=${config.extras ?: ''}",
         "TOOL_COMMAND=${config.command ?: 'audit'}",
         "TOOL_ARGS=${config.args ?: ''}",
         "BUILDMATRIX_CACHE=${config.cache ?: env.WORKSPACE_TMP + '/buildmatrix'}",
@@ -14,7 +15,8 @@ def call(Map config) {
             sh '''#!/bin/sh -e
                 set -f
                 rm -rf buildmatrix-report && mkdir buildmatrix-report
-                uvx --no-config "buildmatrix@$TOOL_VERSION" --no-progress "$TOOL_COMMAND" $TOOL_ARGS \\
+                uvx --no-config --from "buildmatrix[$TOOL_EXTRAS]==$TOOL_VERSION" buildmatrix \\
+                  --no-progress "$TOOL_COMMAND" $TOOL_ARGS \\
                   --format table --format json=buildmatrix-report/report.json \\
                   --format html=buildmatrix-report/report.html \\
                   --format junit=buildmatrix-report/junit.xml \\

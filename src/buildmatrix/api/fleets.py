@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.workspace import CommandResult, Workspace
-from buildmatrix.base.errors import ComponentError, UsageError, most_severe
+from buildmatrix.base.errors import ComponentError, UsageError, describe_extra, most_severe
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def need_dask() -> None:
     """Raise `ComponentError` where there is no Dask."""
     if find_spec("distributed") is None:
         raise ComponentError(
-            "fleet needs Dask distributed, which is not installed: pip install 'buildmatrix[fleet]'"
+            f"fleet needs Dask distributed, which is not installed: {describe_extra('fleet')}"
         )
 
 

@@ -28,6 +28,11 @@ def most_severe(codes: Sequence[int]) -> int:
     return min(codes, key=SEVERITY_ORDER.index, default=EXIT_OK)
 
 
+def describe_extra(extra: str) -> str:
+    """Return the line that installs an extra, and that of a CI recipe."""
+    return f"pip install 'buildmatrix[{extra}]' (in a CI recipe: `extras: {extra}`)"
+
+
 class BuildmatrixError(Exception):
     """Base of the exceptions that buildmatrix raises on purpose."""
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
+from buildmatrix.base.errors import describe_extra
 from buildmatrix.base.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
 
 
@@ -97,8 +98,7 @@ class Format:
         if not self.package or find_spec(self.package) is not None:
             return ""
         return (
-            f"the format {self.name} needs the package {self.package}: "
-            f"pip install 'buildmatrix[{self.extra}]'"
+            f"the format {self.name} needs the package {self.package}: {describe_extra(self.extra)}"
         )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError, describe_extra
 from buildmatrix.base.text import printable, shown
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.signing.documents import Envelope
@@ -131,7 +131,7 @@ def require_library() -> None:
     if find_spec("sigstore") is None:
         raise ComponentError(
             "keyless signatures require sigstore, which is not installed: "
-            "pip install 'buildmatrix[keyless]'"
+            f"{describe_extra('keyless')}"
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import yaml
 from document_blocks import BLOCKS
 from groovy_parser.parser import parse_groovy_content
-from recipes import CI, ROOT, blocks, gitlab
+from recipes import CI, ROOT, azure, blocks, gitlab, jenkins, tekton
 
 
 def files(page: str) -> list[dict[str, Any]]:
@@ -107,6 +109,66 @@ def test_tekton() -> None:
             bound = {space["name"] for space in item["workspaces"]}
             spaces = task["spec"]["workspaces"]
             assert {space["name"] for space in spaces if not space.get("optional")} <= bound
+
+
+@pytest.mark.parametrize("extras", ["", "keyless,zstd"])
+@pytest.mark.parametrize("system", ["gitlab", "jenkins", "azure", "tekton"])
+def test_extras_are_installed_with_the_version(system: str, extras: str, tmp_path: Path) -> None:
+    """Stand-ins of uvx and python print what they are called with."""
+    values = {"version": "0.1.0", "args": "requirements.in", "extras": extras}
+    script = {
+        "gitlab": lambda: gitlab(values)[1],
+        "jenkins": lambda: jenkins(values),
+        "azure": lambda: azure(values),
+        "tekton": lambda: tekton(values, tmp_path / "result"),
+    }[system]()[0]
+    for name in ("uvx", "python"):
+        (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [*script.shell, "-c", script.text],
+        cwd=tmp_path,
+        env={**script.environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    words = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    (place,) = (number for number, word in enumerate(words) if word == "--from")
+    assert words[place + 1 : place + 3] == [f"buildmatrix[{extras}]==0.1.0", "buildmatrix"]
+    assert "requirements.in" in words
+
+
+@pytest.mark.parametrize(
+    ("version", "extras", "wanted"),
+    [
+        ("", "", "ACTION"),
+        ("", "keyless", "ACTION[keyless]"),
+        ("0.1.0", "", "buildmatrix==0.1.0"),
+        ("0.1.0", "keyless, zstd", "buildmatrix[keyless,zstd]==0.1.0"),
+        ("==0.1.0", "", None),
+        ("0.1.0", "keyless] @ https://example.com/x #", None),
+    ],
+)
+def test_the_action_installs_extras(
+    version: str,
+    extras: str,
+    wanted: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    variables = {"VERSION": version, "EXTRAS": extras, "KEEP": "false"}
+    places = {"RUNNER_TEMP": tmp_path, "GITHUB_OUTPUT": tmp_path / "output"}
+    for name, value in {**variables, **places, "GITHUB_ACTION_PATH": "ACTION"}.items():
+        monkeypatch.setenv(name, str(value))
+    commands: list[list[object]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: commands.append(command))
+    code = runpy.run_path(str(CI / "github" / "install.py"))["main"]()
+    if wanted is None:
+        assert (code, commands) == (2, []) and "::error::" in capsys.readouterr().out
+    else:
+        assert (code, commands[-1][-1]) == (0, wanted)
 
 
 @pytest.mark.parametrize("page", ["gitlab.md"])

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from buildmatrix.base.errors import ComponentError, UndecidedError
+from buildmatrix.base.errors import ComponentError, UndecidedError, describe_extra
 from buildmatrix.images.oci.documents import (
     INDEX,
     LAYER_GZIP,
@@ -76,7 +76,7 @@ def _import_zstandard() -> ModuleType:
         import zstandard
     except ImportError:
         raise ComponentError(
-            "compression = \"zstd\" requires the package zstandard: pip install 'buildmatrix[zstd]'"
+            f'compression = "zstd" requires the package zstandard: {describe_extra("zstd")}'
         ) from None
     return zstandard
 

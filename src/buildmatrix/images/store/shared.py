@@ -24,7 +24,7 @@ from socket import gethostname
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from buildmatrix.base.errors import ComponentError, UsageError
+from buildmatrix.base.errors import ComponentError, UsageError, describe_extra
 from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import ended_within
 from buildmatrix.facts.inventory.writing import open_atomically
@@ -204,7 +204,7 @@ def open_storage(url: str) -> EntryStorage:
         import fsspec
     except ImportError:
         raise ComponentError(
-            f"the store {label} requires the package fsspec: pip install 'buildmatrix[fleet]'"
+            f"the store {label} requires the package fsspec: {describe_extra('fleet')}"
         ) from None
     protocol = parts.scheme.rpartition("::")[2]
     try:
