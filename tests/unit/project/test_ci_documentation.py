@@ -195,3 +195,19 @@ def test_the_caller_of_the_reusable_workflow_gives_inputs_that_it_has() -> None:
 def test_every_page_is_listed() -> None:
     listed = re.findall(r"\(ci/([\w-]+\.md)\)", (ROOT / "docs" / "ci.md").read_text())
     assert sorted(listed) == sorted(path.name for path in (ROOT / "docs" / "ci").iterdir())
+
+
+def test_actions_of_all_pages_and_recipes_are_pinned_with_their_versions() -> None:
+    """As our own workflows have them, so that one update of Dependabot shows what to change."""
+    pages = [ROOT / "action.yml", *(ROOT / "docs").rglob("*.md")]
+    own = "".join(path.read_text() for path in (ROOT / ".github/workflows").iterdir())
+    text = "".join(path.read_text() for path in pages)
+    used = re.findall(r"^[ -]*uses: (.+)", text, re.MULTILINE)
+    others = [line for line in used if not line.startswith("buildmatrix/")]
+    assert len(others) > 10
+    own += (ROOT / "action.yml").read_text()
+    for line in others:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+        commit = line.partition("@")[2]
+        # A page names `actions/cache`, the action its two halves.
+        assert f"@{commit}" in own, line
