@@ -134,16 +134,16 @@ RUN = (
 )
 #: Formats of a `reports.diff.model.Comparison`.
 DIFF = (
-    Format("table", "diff.table:render", STYLED, (*_TERMINAL, "every")),
+    Format("table", "diff.formats:render_table", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
-    Format("markdown", "diff.markdown:render", MARKUP, ("every",)),
+    Format("markdown", "diff.formats:render_markdown", MARKUP, ("every",)),
     Format("html", "diff.html:render", PAGE),
 )
 #: Formats of `reports.diff.drift.Drifts`.
 DRIFT = (
-    Format("table", "diff.drift:render_table", STYLED, (*_TERMINAL, "every")),
+    Format("table", "diff.formats:render_drift_table", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
-    Format("markdown", "diff.drift:render_markdown", MARKUP, ("every",)),
+    Format("markdown", "diff.formats:render_drift_markdown", MARKUP, ("every",)),
     Format("html", "diff.html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from buildmatrix.base.text import count, listing
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.reports.sections import state_word
+from buildmatrix.reports.terminal import Painter, wrapped
 
 # Data
 
@@ -82,12 +83,6 @@ class NodeClassCheck:
 
 
 _INDENT = "    "
-_STATES: dict[ClassState, tuple[str, Style]] = {
-    "ok": ("ok", "green"),
-    "drift": ("drift", "red"),
-    "undecided": ("undecided", "yellow"),
-    "no-nodes": ("no nodes", "yellow"),
-}
 
 
 def render(check: NodeClassCheck, *, width: int, color: bool) -> str:
@@ -106,21 +101,23 @@ def _lines(check: NodeClassCheck, width: int, paint: Painter) -> Iterator[str]:
         yield from wrapped(text, width, "", _INDENT)
     states = [item.state for item in check.classes]
     parts = [
-        f"{states.count(state)} {word}" for state, (word, _) in _STATES.items() if state in states
+        f"{states.count(state)} {state_word(state)}"
+        for state in get_args(ClassState)
+        if state in states
     ]
     classes = f"{len(states)} node class{'es' if len(states) != 1 else ''}"
     yield f"{count(check.nodes, 'node')}, {classes}: {', '.join(parts)}"
 
 
 def _class(item: ClassCheck, width: int, paint: Painter) -> Iterator[str]:
-    word, style = _STATES[item.state]
+    word = state_word(item.state)
     first, *rest = wrapped(
         f"{word.ljust(9)}  {item.name} ({item.backend}, {item.place}): {count(item.nodes, 'node')}",
         width,
         "",
         _INDENT,
     )
-    yield paint(first[: len(word)], style) + first[len(word) :]
+    yield paint.state(item.state) + first[len(word) :]
     yield from rest
     for difference in item.differences:
         yield from wrapped(_difference(difference), width, _INDENT, _INDENT * 2)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from buildmatrix.base.text import count, printable
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.reports.sections import state_word
+from buildmatrix.reports.terminal import Painter, wrapped
 
 # Data
 
@@ -49,14 +50,6 @@ class Promotion:
 # Text
 
 
-_STATES: dict[MoveState, tuple[str, Style]] = {
-    "moved": ("moved", "green"),
-    "already": ("already", "green"),
-    "failed": ("failed", "red"),
-    "not-tried": ("not tried", "dim"),
-}
-
-
 def render(promotion: Promotion, *, width: int, color: bool) -> str:
     """Each tag with what it names now and named before, then what went wrong."""
     paint = Painter(color)
@@ -65,8 +58,8 @@ def render(promotion: Promotion, *, width: int, color: bool) -> str:
 
 def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
     for move in promotion.moves:
-        word, style = _STATES[move.state]
-        yield f"{paint(word.ljust(9), style)}  {printable(move.reference)}"
+        word = state_word(move.state).ljust(9)
+        yield f"{paint.state(move.state, word)}  {printable(move.reference)}"
         yield f"           {_digests(move)}"
     for problem in promotion.problems:
         for line in wrapped(problem, width):

@@ -12,7 +12,7 @@ from buildmatrix.judge.registry import rule_of
 from buildmatrix.judge.rungs import Rung
 from buildmatrix.matrix.model import PolicySeverity
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.reports.terminal import STATES, Painter, wrapped
+from buildmatrix.reports.terminal import Painter, wrapped
 
 # Data
 
@@ -150,9 +150,7 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
     judge = f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
     yield from wrapped(judge, width, _INDENT, _INDENT * 2)
-    states = [
-        f"{gate} {paint(STATES[state][0], STATES[state][1])}" for gate, state in proof.gates.items()
-    ]
+    states = [f"{gate} {paint.state(state)}" for gate, state in proof.gates.items()]
     findings = ", ".join(count(number, name) for name, number in proof.findings.items())
     yield f"{_INDENT}{'  '.join(states)}  {findings}, {len(proof.accepted)} accepted"
     for item in proof.accepted:

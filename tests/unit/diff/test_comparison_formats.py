@@ -25,12 +25,10 @@ from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.facts.inventory.model import Layer, Unread
 from buildmatrix.reports import json_form as comparison_json
 from buildmatrix.reports import schemas
-from buildmatrix.reports.diff import drift as comparison_drift
-from buildmatrix.reports.diff import markdown as comparison_markdown
-from buildmatrix.reports.diff import table as comparison_table
+from buildmatrix.reports.diff import formats
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.diff.words import MOST
+from buildmatrix.reports.diff.sections import MOST
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def everything() -> Comparison:
 
 
 def table(comparison: Comparison, **options: bool) -> str:
-    return comparison_table.render(comparison, width=100, color=False, **options)
+    return formats.render_table(comparison, width=100, color=False, **options)
 
 
 def test_the_json_is_what_its_schema_says(everything: Comparison) -> None:
@@ -118,7 +116,7 @@ def test_a_long_list_is_cut_with_a_count_and_all_of_it_can_be_had() -> None:
         *(installed(f"{name} 1.0", size=10_000 if name == "d050" else 10) for name in names)
     )
     cut, whole = table(difference(before, after)), table(difference(before, after), every=True)
-    assert "and 25 more; --all lists them" in cut
+    assert f"({MOST} of {MOST + 25})" in cut and "--all lists everything" in cut
     assert "d050" in cut, "the largest are told"
     assert sum(line.startswith("  + d") for line in cut.splitlines()) == MOST
     assert all(name in whole for name in names)
@@ -138,13 +136,13 @@ def test_names_that_nobody_vouches_for_can_neither_repaint_a_terminal_nor_a_page
     after = tree(replace(installed("x 1.0"), name=evil), environment={"\x07E": evil})
     found = difference(tree(), after)
     assert "\x1b" not in table(found) and "\x07" not in table(found)
-    page = comparison_markdown.render(found)
+    page = formats.render_markdown(found)
     assert "<script>" not in page and "\x1b" not in page
     assert json.loads(comparison_json.render(found))["distributions"]["changes"][0]["name"] == evil
 
 
 def test_the_markdown_shows_what_is_new_and_folds_the_rest(everything: Comparison) -> None:
-    page = comparison_markdown.render(everything)
+    page = formats.render_markdown(everything)
     assert page.startswith("## buildmatrix: what changed\n")
     assert "- **new error BM401** foreign-device-code" in page
     assert page.count("<details>") == page.count("</details>") > 3
@@ -165,8 +163,8 @@ def drift() -> Drifts:
 
 
 def test_drift_is_told_with_its_chains_in_every_format(drift: Drifts) -> None:
-    text = comparison_drift.render_table(drift, width=100, color=False)
-    page = comparison_drift.render_markdown(drift)
+    text = formats.render_drift_table(drift, width=100, color=False)
+    page = formats.render_drift_markdown(drift)
     document = json.loads(comparison_json.render(drift))
     jsonschema.validate(document, schemas.drift())
     assert "base.in:9 -> numpy 2.1.0" in text

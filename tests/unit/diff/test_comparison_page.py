@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from page_cases import EVIL, comparison, drift, hostile_comparison
@@ -11,7 +12,7 @@ from page_cases import EVIL, comparison, drift, hostile_comparison
 from buildmatrix.reports import formats
 from buildmatrix.reports.diff import html
 from buildmatrix.reports.diff.model import ComparedSide, Comparison, FindingChanges, VendorChange
-from buildmatrix.reports.diff.words import blocks
+from buildmatrix.reports.diff.sections import sections
 from buildmatrix.reports.formats import Destination, find_format
 
 NOTHING = ComparedSide("a", "image", "", ("cpu",), None, None, None, 0)
@@ -26,16 +27,17 @@ def bare(before: int | None, after: int | None, **more: object) -> Comparison:
 def cells(page: str) -> list[str]:
     """Texts of the cells of tables, without their tags."""
     found = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.DOTALL)
-    return [re.sub(r"<[^>]+>", "", text).strip() for text in found]
+    return [unescape(re.sub(r"<[^>]+>", "", text)).strip() for text in found]
 
 
 def test_every_difference_is_in_the_page() -> None:
     page = html.render(comparison())
     texts = cells(page)
-    for block in blocks(comparison(), every=True):
-        for row in block.rows:
-            assert row.subject in texts, row
-            assert row.change.replace(" -> ", " → ") in texts, row
+    for section in sections(comparison(), every=True):
+        for row in section.rows if section.header else ():
+            subject, *others = row.cells
+            assert f"{row.sign} {subject}" in texts, row
+            assert all(text.replace(" -> ", " → ") in texts for text in others), row
     for finding in comparison().findings.new + comparison().findings.gone:
         assert finding.message in page
     for text in ("etc/shadow: no permission", "labels are not compared", "3 findings are new"):

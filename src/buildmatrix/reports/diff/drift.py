@@ -1,15 +1,14 @@
-"""Drift between the targets of a matrix, as data and as text."""
+"""Drift between the targets of a matrix, as data and as sections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.base.text import count, listing, printable
+from buildmatrix.base.text import count, listing
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.reports.markdown import chain, plain
-from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.reports.sections import Row, Section, filled, limit, sentences
 
 # Drift as data
 
@@ -61,50 +60,54 @@ class Drifts:
     stale: tuple[str, ...] = ()
 
 
-# Drift as a table and as Markdown
+# Drift as sections
 
 
-#: Entries of a kind, and targets of one version, that are shown without `--all`.
-MOST, MOST_TARGETS = 40, 4
+#: Versions, and targets of one version, that are shown without `--all`.
+MOST, MOST_TARGETS = 80, 4
 
 
-def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False) -> str:
-    """The drift as text, wrapped at `width` columns."""
-    paint, width = Painter(color), max(width, 40)
-    bare, meant = drifts.drift, drifts.explained
-    lines: list[str] = []
-    for drift in bare if every else bare[:MOST]:
-        lines += [paint(printable(drift.name), "yellow", "bold"), *_versions(drift, width, every)]
-    if len(bare) > MOST and not every:
-        lines.append(f"and {len(bare) - MOST} more; --all lists them")
-    if meant:
-        lines += ["", paint("different for a reason", "bold")]
-        for drift in meant if every else meant[:MOST]:
-            versions = listing((pinned.version for pinned in drift.pinned), 99 if every else 4)
-            text = f"{drift.name} ({versions}): {drift.reason}"
-            lines += wrapped(text, width, "  ")
-        if len(meant) > MOST and not every:
-            lines.append(f"  and {len(meant) - MOST} more; --all lists them")
-    for title, texts in _list_left_out(drifts):
-        lines += ["", paint(title, "bold")]
-        lines += [line for text in texts for line in wrapped(text, width, "  ")]
-    lines += ["", paint(summary(drifts), "yellow" if bare else "green", "bold")]
-    return "\n".join(lines).lstrip("\n") + "\n"
+def sections(drifts: Drifts, *, every: bool) -> Sequence[Section]:
+    """Distributions that differ without a reason, those with one, and what is not known."""
+    most = None if every else MOST
+    return filled(
+        limit(
+            Section(
+                "drift",
+                "Different without a reason",
+                ("distribution", "version", "targets", "brought by"),
+                tuple(
+                    _row(drift, pinned, every, " -> ".join(pinned.chain))
+                    for drift in drifts.drift
+                    for pinned in drift.pinned
+                ),
+                subject=0,
+            ),
+            most,
+        ),
+        limit(
+            Section(
+                "explained",
+                "Different for a reason",
+                ("distribution", "version", "targets", "reason"),
+                tuple(
+                    _row(drift, pinned, every, drift.reason)
+                    for drift in drifts.explained
+                    for pinned in drift.pinned
+                ),
+                subject=0,
+                is_folded=True,
+            ),
+            most,
+        ),
+        sentences("unresolved", "Not resolved, so nothing is known about these", drifts.unresolved),
+        sentences("stale", "Locks that do not fit their inputs", drifts.stale),
+    )
 
 
-def _list_left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if drifts.unresolved:
-        yield "not resolved, so nothing is known about these", drifts.unresolved
-    if drifts.stale:
-        yield "locks that do not fit their inputs", drifts.stale
-
-
-def _versions(drift: Drift, width: int, every: bool) -> Iterator[str]:
-    wide = max(len(pinned.version) for pinned in drift.pinned)
-    for pinned in drift.pinned:
-        targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
-        yield f"  {printable(pinned.version.ljust(wide))}  {printable(targets)}"
-        yield from wrapped(" -> ".join(pinned.chain), width, " " * (wide + 4))
+def _row(drift: Drift, pinned: Pinned, every: bool, text: str) -> Row:
+    targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
+    return Row((drift.name, pinned.version, targets, text))
 
 
 def summary(drifts: Drifts) -> str:
@@ -119,23 +122,6 @@ def summary(drifts: Drifts) -> str:
     return text + left
 
 
-def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
-    """The drift as GitHub-flavored Markdown."""
-    bare, meant = drifts.drift, drifts.explained
-    lines = ["## buildmatrix: drift between targets", "", f"{plain(summary(drifts))}.", ""]
-    for drift in bare if every else bare[:MOST]:
-        lines.append(f"- **{plain(drift.name)}**")
-        for pinned in drift.pinned:
-            targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
-            lines.append(f"  - {plain(pinned.version)} on {plain(targets)}: {chain(pinned.chain)}")
-    if len(bare) > MOST and not every:
-        lines.append(f"- and {len(bare) - MOST} more; `--all` lists them")
-    if meant:
-        lines += ["", f"<details><summary>{len(meant)} different for a reason</summary>", ""]
-        for drift in meant:
-            versions = plain(listing((pinned.version for pinned in drift.pinned), 99))
-            lines.append(f"- {plain(drift.name)} ({versions}): {plain(drift.reason)}")
-        lines += ["", "</details>"]
-    for title, texts in _list_left_out(drifts):
-        lines += ["", f"{title}:", *(f"- {plain(text)}" for text in texts)]
-    return "\n".join(lines) + "\n"
+def state_of(drifts: Drifts) -> str:
+    """The state of the whole."""
+    return "undecided" if drifts.drift or drifts.unresolved else "passed"

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from buildmatrix.base.text import count, each_text, shown, size
+from buildmatrix.base.text import count, each_text, shown
+from buildmatrix.judge.composition import VendorBytes
+from buildmatrix.reports.diff import drift
 from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.reports.diff.model import Change, Comparison
-from buildmatrix.reports.diff.words import blocks, end, severity_text, signed_size, summary
+from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports.diff.sections import end, sections, signed_size, state_of, summary
 from buildmatrix.reports.page import document
-from buildmatrix.reports.page.document import lengths, vendor_class, vendor_name
+from buildmatrix.reports.page.document import Bar, bar, vendor_class, vendor_name
 
 #: Distributions and layers that a picture shows; the tables have all of them.
 MOST_BARS = 15
-_TITLES: Mapping[Change, str] = {
-    "added": "New findings",
-    "changed": "Findings whose severity or acceptance changed",
-    "removed": "Findings that are gone",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class VendorSegment:
-    """A part of a bar, in percent of the longer bar."""
-
-    style: str
-    x: float
-    width: float
-    #: `NVIDIA: 5.9 GB`
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class SideBar:
-    """The bytes of one side, by vendor."""
-
-    name: Literal["before", "after"]
-    size: int
-    segments: tuple[VendorSegment, ...]
-
-    @property
-    def text(self) -> str:
-        """The whole bar in one sentence."""
-        return "; ".join(segment.text for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +35,17 @@ class GrowthBar:
 def render(comparison: Comparison) -> str:
     """The comparison as one document; the same comparison gives the same bytes."""
     safe = each_text(comparison, shown)
-    changes = safe.finding_changes
-    unread = [(side.source, item) for side in (safe.before, safe.after) for item in side.unread]
+    made = sections(safe, every=True)
     return document.render(
         "diff/page/diff.html.j2",
         styles=["diff/page/diff.css"],
         comparison=safe,
         end=end,
         summary=summary(safe),
-        state=_state(safe),
+        state=state_of(safe),
         headline=_headline(safe),
-        grown=_grown(safe),
-        bars=_side_bars(safe),
+        numbers=list(_numbers(safe)),
+        bars=list(zip(("before", "after"), _side_bars(safe), strict=False)),
         vendors=[(vendor_class(name), vendor_name(name)) for name in _vendors(safe)],
         pictures=[
             (title, bars)
@@ -84,33 +55,23 @@ def render(comparison: Comparison) -> str:
             )
             if bars
         ],
-        sections=[
-            (_TITLES[kind], kind, [change for change in changes if change.change == kind])
-            for kind in _TITLES
-        ],
-        standing=severity_text,
-        blocks=list(blocks(safe, every=True)),
-        unread=unread,
+        findings=[section for section in made if section.items],
+        others=[section for section in made if not section.items],
     )
 
 
 def render_drift(drifts: Drifts) -> str:
     """Drift between targets as one document."""
     safe = each_text(drifts, shown)
-    return document.render("diff/page/drift.html.j2", drifts=safe)
-
-
-def _state(comparison: Comparison) -> str:
-    """A class of the page's verdict."""
-    findings = comparison.findings
-    if findings is not None and any(
-        finding.severity == "error" and finding.waived is None for finding in findings.new
-    ):
-        return "failed"
-    if findings is not None and findings.new:
-        return "undecided"
-    sides = (comparison.before, comparison.after)
-    return "undecided" if any(side.is_undecided or side.unread for side in sides) else "passed"
+    bare = len(safe.drift)
+    headline = f"{count(bare, 'distribution')} without a reason" if bare else ""
+    return document.render(
+        "diff/page/drift.html.j2",
+        drifts=safe,
+        state=drift.state_of(safe),
+        headline=headline or "Nothing differs without a reason",
+        sections=drift.sections(safe, every=True),
+    )
 
 
 def _headline(comparison: Comparison) -> str:
@@ -122,9 +83,14 @@ def _headline(comparison: Comparison) -> str:
     )
 
 
-def _grown(comparison: Comparison) -> str:
+def _numbers(comparison: Comparison) -> Iterator[tuple[str, object]]:
+    if (findings := comparison.findings) is not None:
+        yield "new", len(findings.new)
+        yield "count otherwise", len(findings.changed)
+        yield "gone", len(findings.gone)
     before, after = comparison.before.size, comparison.after.size
-    return signed_size(after - before) if before is not None and after is not None else ""
+    if before is not None and after is not None:
+        yield "in all", signed_size(after - before)
 
 
 def _vendors(comparison: Comparison) -> list[str]:
@@ -145,35 +111,16 @@ def _shares(comparison: Comparison) -> tuple[dict[str, int], dict[str, int]]:
     return shares
 
 
-def _side_bars(comparison: Comparison) -> tuple[SideBar, ...]:
+def _side_bars(comparison: Comparison) -> tuple[Bar, ...]:
     """Both sides on one scale; none where not both sizes are known, and whose the bytes are."""
     if None in (comparison.before.size, comparison.after.size, comparison.vendors):
         return ()
-    both = _shares(comparison)
+    both, order = _shares(comparison), _vendors(comparison)
     longest = max(sum(side.values()) for side in both)
-    if not longest:
-        return ()
-    order = _vendors(comparison)
-    bars = []
-    names: tuple[Literal["before", "after"], ...] = ("before", "after")
-    for name, side in zip(names, both, strict=True):
-        sizes = [side.get(vendor, 0) for vendor in order]
-        bars.append(
-            SideBar(
-                name,
-                sum(sizes),
-                tuple(
-                    VendorSegment(
-                        vendor_class(vendor), x, width, f"{vendor_name(vendor)}: {size(bytes_)}"
-                    )
-                    for vendor, bytes_, (x, width) in zip(
-                        order, sizes, lengths(sizes, longest), strict=True
-                    )
-                    if bytes_
-                ),
-            )
-        )
-    return tuple(bars)
+    return tuple(
+        bar([VendorBytes(vendor, side.get(vendor, 0)) for vendor in order], longest)
+        for side in (both if longest else ())
+    )
 
 
 def _distribution_bars(comparison: Comparison) -> tuple[GrowthBar, ...]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
-from buildmatrix.base.text import printable
+from buildmatrix.base.text import printable, size
 from buildmatrix.judge.model import NODE_STATES
 from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts
 from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetReport, FleetResult
 from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_name
+from buildmatrix.reports.sections import Section
 
 # Data of the page: compact, each result once, drawn by the page's script a few at a time
 
@@ -151,12 +153,6 @@ _LIMITS: Limits = {
 FEW = 8
 #: Characters of a text.
 _MAX_TITLE = 1000
-#: A word in a cell -> how it is colored.
-_CHIPS: Mapping[str, str] = {
-    "error": "error", "warning": "warning", "failed": "failed", "undecided": "undecided",
-    "passed": "passed", "refused": "bad", "worse": "bad", "better": "good", "new": "note",
-    "gone": "not-run", "changed": "fair",
-}  # fmt: skip
 
 
 def render(report: FleetReport) -> str:
@@ -171,8 +167,18 @@ def render(report: FleetReport) -> str:
         filters={"brief": _brief},
         report=report,
         answer=answer,
-        sections={section.name: section for section in shown},
-        chips=_CHIPS,
+        advice=_brief(f"First: {answer.advice}" if answer.advice else ""),
+        numbers=[
+            ("failed", answer.failed),
+            ("undecided", answer.undecided_images),
+            *(
+                (f"break on {node.node}", len(node.refused))
+                for node in answer.nodes
+                if node.is_asked
+            ),
+            (f"of {size(answer.pulls.size)} unused", size(answer.pulls.unusable)),
+        ],
+        sections={section.name: _shorten(section) for section in shown},
         few=FEW,
         # Made of escapes alone where HTML would see markup.
         data=Markup(data),  # noqa: S704
@@ -186,3 +192,8 @@ def render(report: FleetReport) -> str:
 
 def _brief(text: str) -> str:
     return text[:_MAX_TITLE]
+
+
+def _shorten(section: Section) -> Section:
+    rows = (replace(row, cells=tuple(map(_brief, row.cells))) for row in section.rows)
+    return replace(section, rows=tuple(rows))

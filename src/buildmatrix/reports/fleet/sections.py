@@ -1,10 +1,9 @@
-"""Sections of a fleet report, which every format renders."""
+"""Sections of a fleet report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias, get_args
 from urllib.parse import urlencode
 
 from buildmatrix.base.text import count, listing, size
@@ -13,58 +12,12 @@ from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
 from buildmatrix.reports.fleet.totals import running
 from buildmatrix.reports.page.document import vendor_name
+from buildmatrix.reports.sections import Row, Section, drop_empty_columns, filled, limit, sentences
 
-# Sections: rows under headings, or sentences
-
-
-SectionName: TypeAlias = Literal[
-    "missing", "bytes", "causes", "nodes", "reasons", "worst", "running", "owners", "vendors",
-    "undecided", "left-out", "drift", "drift-owners", "drift-notes", "notes",
-]  # fmt: skip
-#: How many rows of a section are shown; all of those that are not named, and no section for 0.
-Limits: TypeAlias = Mapping[SectionName, int]
+#: Section → how many of its rows are shown; all of those that are not named, and no section for 0.
+Limits: TypeAlias = Mapping[str, int]
 
 NO_OWNER = "(no owner)"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of a section."""
-
-    cells: tuple[str, ...]
-    #: What shows the images that it is about, on the page that can do that: `owner=search`.
-    query: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One answer."""
-
-    name: SectionName
-    title: str
-    #: A heading for each cell; none for sentences, which are rows of one cell. The last column is
-    #: text of any length.
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
-    #: Columns of numbers.
-    numbers: frozenset[int] = frozenset()
-    #: The column that says what a row is about; counted from the end where it is negative.
-    subject: int = -1
-    #: Explanation, in one sentence.
-    lead: str = ""
-    #: Rows that are not shown.
-    more: int = 0
-
-    @property
-    def order(self) -> Sequence[int]:
-        """The columns as a page has them: what a row is about stands first."""
-        every = list(range(len(self.header)))
-        return [every.pop(self.subject), *every] if every else every
-
-    @property
-    def is_sentences(self) -> bool:
-        """True if its rows are sentences."""
-        return not self.header
 
 
 def owner_name(owner: str) -> str:
@@ -72,54 +25,12 @@ def owner_name(owner: str) -> str:
     return owner or NO_OWNER
 
 
-def sentences(name: SectionName, title: str, texts: Iterable[str]) -> Section:
-    """A section of sentences."""
-    return Section(name, title, (), tuple(Row((text,)) for text in texts))
-
-
-def select_sections(made: Iterable[Section], limits: Limits) -> Sequence[Section]:
-    """The sections that say something, with as many rows as `limits` say."""
-    return [
-        _limit(_drop_empty_columns(section), limits)
-        for section in made
-        if (section.rows or section.lead) and limits.get(section.name) != 0
-    ]
-
-
-def _drop_empty_columns(section: Section) -> Section:
-    """A section without the columns in which no row says anything."""
-    columns = range(len(section.header))
-    kept = [
-        column
-        for column in columns
-        if column in (section.subject % len(columns), columns[-1])
-        or any(row.cells[column] not in ("", NO_OWNER) for row in section.rows)
-    ]
-    if len(kept) == len(columns):
-        return section
-    return replace(
-        section,
-        header=tuple(section.header[column] for column in kept),
-        rows=tuple(
-            replace(row, cells=tuple(row.cells[column] for column in kept)) for row in section.rows
-        ),
-        numbers=frozenset(new for new, column in enumerate(kept) if column in section.numbers),
-    )
-
-
-def _limit(section: Section, limits: Limits) -> Section:
-    most = limits.get(section.name)
-    if most is None or len(section.rows) <= most:
-        return section
-    return replace(section, rows=section.rows[:most], more=len(section.rows) - most)
-
-
 # All sections, in reading order
 
 
 def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
     """The answers that there are, with as many rows as `limits` say."""
-    made = (
+    made = filled(
         sentences("missing", "Not read", answer.report.missing),
         _causes(answer),
         *_nodes(answer),
@@ -133,7 +44,11 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
         *_drift(answer),
         sentences("notes", "Notes", answer.report.notes),
     )
-    return select_sections(made, limits)
+    return [
+        limit(drop_empty_columns(section, NO_OWNER), limits.get(section.name))
+        for section in made
+        if limits.get(section.name) != 0
+    ]
 
 
 def full_report_hint(report: FleetReport) -> str:
@@ -224,6 +139,7 @@ def _causes(answer: FleetAnswer) -> Section:
         ("severity", "rule", f"{answer.noun}s", "unused", "owners", "what to do, and why"),
         tuple(row(place, cause) for place, cause in enumerate(answer.causes)),
         frozenset({2, 3, 4}),
+        frozenset({0}),
     )
 
 
@@ -277,6 +193,7 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
             if reason.state in ("refused", "undecided")
         ),
         frozenset({2}),
+        frozenset({1}),
     )
 
 
@@ -300,6 +217,7 @@ def _worst(answer: FleetAnswer) -> Section:
             for result in answer.worst
         ),
         frozenset({0, 1, 2}),
+        frozenset({3}),
     )
 
 
@@ -318,6 +236,7 @@ def _running(answer: FleetAnswer) -> Section:
             for result in answer.worst_running
         ),
         frozenset({0, 1, 2}),
+        frozenset({3}),
     )
 
 
@@ -407,6 +326,7 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
         ("change", "unused", "was", "is", "owner", "backend", answer.noun),
         tuple(_change(change) for change in drift.changes),
         frozenset({1}),
+        frozenset({0, 2, 3}),
         lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} unused in "
         "pulls of all",
     )

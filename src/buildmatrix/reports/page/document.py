@@ -11,10 +11,13 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.text import count, printable, size
+from buildmatrix.reports.sections import STATES, state_in, state_word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+    from buildmatrix.judge.composition import VendorBytes
 
 
 # Vendors: names, and colors for those that occur in most images
@@ -72,6 +75,64 @@ def lengths(sizes: Sequence[int], whole: int) -> list[tuple[float, float]]:
         parts.append((100 * start / whole, 100 * amount / whole) if whole else (0.0, 0.0))
         start += amount
     return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar, in percent of the longest bar."""
+
+    style: str
+    is_wasted: bool
+    size: int
+    x: float
+    width: float
+    #: `NVIDIA, wasted: 5.9 GB`
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The bytes of one thing, by vendor."""
+
+    segments: tuple[Segment, ...]
+    size: int
+    wasted: int
+    #: True if the wasted bytes are a lower bound.
+    at_least: bool
+
+    @property
+    def text(self) -> str:
+        """The whole bar in one sentence."""
+        return "; ".join(segment.text for segment in self.segments)
+
+    @property
+    def percent(self) -> int:
+        """Percentage of it that is wasted."""
+        return round(100 * self.wasted / self.size) if self.size else 0
+
+
+def bar(shares: Sequence[VendorBytes], most: int, *, at_least: bool = False) -> Bar:
+    """A bar on a scale that ends at `most`, with wasted bytes last."""
+    parts = [(share.vendor, share.size - share.wasted, False) for share in shares]
+    parts += [(share.vendor, share.wasted, True) for share in shares]
+    parts = [part for part in parts if part[1] > 0]
+    places = lengths([bytes_ for _, bytes_, _ in parts], most)
+    return Bar(
+        tuple(
+            Segment(
+                vendor_class(vendor),
+                is_wasted,
+                bytes_,
+                x,
+                width,
+                f"{vendor_name(vendor)}{', wasted' if is_wasted else ''}: {size(bytes_)}",
+            )
+            for (vendor, bytes_, is_wasted), (x, width) in zip(parts, places, strict=True)
+        ),
+        sum(share.size for share in shares),
+        sum(share.wasted for share in shares),
+        at_least,
+    )
 
 
 def squarify(sizes: Sequence[int], area: Area) -> list[Area]:
@@ -195,7 +256,10 @@ def _environment(filters: tuple[tuple[str, Callable[..., object]], ...]) -> Envi
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    environment.filters.update({"size": size, "count": count, "rich": rich, **dict(filters)})
+    environment.filters |= {"size": size, "count": count, "rich": rich, "word": state_word}
+    environment.filters["state_in"] = state_in
+    environment.filters |= {"arrows": lambda text: text.replace(" -> ", " → "), **dict(filters)}
+    environment.globals["states"] = STATES
     return environment
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from buildmatrix.base.text import count, printable
-from buildmatrix.judge.rungs import RUNGS
 from buildmatrix.reports.junit import Suite, document, fail, skip
-from buildmatrix.reports.markdown import end, fold, plain, rich, state_cell
+from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
 from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
     PreflightTarget,
     RungOutcome,
     Value,
+    ladder,
     name,
     totals,
     why,
 )
-from buildmatrix.reports.terminal import STATES, Painter, wrapped
+from buildmatrix.reports.sections import state_word
+from buildmatrix.reports.terminal import Painter, wrapped
 
 # Text
 
@@ -46,14 +48,14 @@ def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str
 
 
 def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
-    word, style = STATES[rung.state]
+    word = paint.state(rung.state, state_word(rung.state).ljust(9))
     passed = [check for check in rung.checks if check.state == "passed"]
     others = [check for check in rung.checks if check.state != "passed"]
     said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
     took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
     place = rung.where if rung.where != "here" else ""
     details = ", ".join(part for part in (said, took, place) if part)
-    yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(9), style)}  {printable(details)}".rstrip()
+    yield f"  {rung.rung.ljust(10)}  {word}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
     if rung.run_on:
@@ -61,12 +63,12 @@ def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
         yield from wrapped(f"to be run on {printable(classes)}", width, indent="    ")
     slow = sorted(passed, key=lambda check: -(check.seconds or 0))[:_MAX_SLOWEST]
     for check in (*others, *(slow if not others else ())):
-        state, shade = STATES[check.state]
+        state = state_word(check.state)
         seconds = f" ({check.seconds:.2f} s)" if check.seconds is not None else ""
         message = f": {check.message}" if check.message else ""
         text = printable(f"{check.subject}{seconds}{message}")
         first, *rest = wrapped(f"{state} {text}", width, indent="    ")
-        yield first.replace(state, paint(state, shade), 1)
+        yield first.replace(state, paint.state(check.state), 1)
         yield from rest
         if picture := _bars(check.values.get("samples_s")):
             yield f"    {picture}"
@@ -92,35 +94,16 @@ _MAX_OPEN = 20
 
 def render_markdown(preflight: Preflight) -> str:
     """The preflight as GitHub-flavored Markdown."""
-    lines = ["## buildmatrix preflight", "", f"**{totals(preflight)}**", "", *_ladder(preflight)]
+    table = draw([replace(ladder(preflight), title="", lead="")])
+    lines = ["## buildmatrix preflight", "", f"**{totals(preflight)}**", "", *table]
     open_items = [item for target in preflight.targets for item in _open(target)]
-    lines += ["", *open_items[:_MAX_OPEN]] if open_items else []
+    lines += open_items[:_MAX_OPEN]
     if len(open_items) > _MAX_OPEN:
         lines += [*fold(f"{len(open_items) - _MAX_OPEN} more"), *open_items[_MAX_OPEN:], *end()]
     passed = [line for target in preflight.targets for line in _passed(target)]
     if passed:
         lines += [*fold("what passed"), *passed, *end()]
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _ladder(preflight: Preflight) -> Iterator[str]:
-    present = {rung.rung for target in preflight.targets for rung in target.rungs}
-    rungs = [rung for rung in RUNGS if rung in present]
-    yield f"| image | node class | {' | '.join(rungs)} |"
-    yield "|---" * (len(rungs) + 2) + "|"
-    for target in preflight.targets:
-        cells = " | ".join(_cell(target, rung) for rung in rungs)
-        yield f"| {plain(target.id)} | {plain(target.node_class or '')} | {cells} |"
-
-
-def _cell(target: PreflightTarget, rung: str) -> str:
-    states = [outcome.state for outcome in target.rungs if outcome.rung == rung]
-    if len(states) < 2:
-        return "".join(state_cell(state) for state in states)
-    # Several nodes of one class.
-    return ", ".join(
-        f"{states.count(state)} {state_cell(state)}" for state in STATES if state in states
-    )
 
 
 def _open(target: PreflightTarget) -> Iterator[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import get_args
 
 from buildmatrix.base.text import count
-from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -18,12 +17,13 @@ from buildmatrix.reports.preflight.model import (
     RungState,
     Value,
     counts,
+    ladder,
     name,
     totals,
     why,
     worst,
 )
-from buildmatrix.reports.terminal import WORDS
+from buildmatrix.reports.sections import Row, Section, state_word
 
 # Wall times as pictures: their distribution and percentiles
 
@@ -164,17 +164,6 @@ def _read_numbers(value: object) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A rung of one image, at all places where it ran."""
-
-    state: RungState
-    #: `2 of 3 nodes` where several ran it.
-    text: str
-    #: Why, in one sentence; empty where it passed.
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Timed:
     """The pictures of one rung of an image."""
 
@@ -184,8 +173,6 @@ class Timed:
 
 def render(preflight: Preflight) -> str:
     """The preflight as one document; the same preflight gives the same bytes."""
-    present = {rung.rung for target in preflight.targets for rung in target.rungs}
-    rungs = [rung for rung in RUNGS if rung in present]
     states = counts(preflight)
     return document.render(
         "preflight/page/preflight.html.j2",
@@ -194,15 +181,12 @@ def render(preflight: Preflight) -> str:
         state=worst(states),
         headline=_headline(states),
         totals=totals(preflight),
-        counts=[(WORDS[state], states[state]) for state in get_args(RungState)],
-        rungs=rungs,
-        cells={id(target): [_cell(target, rung) for rung in rungs] for target in preflight.targets},
-        identity=id,
-        states=WORDS,
+        counts=[(state_word(state), states[state]) for state in get_args(RungState)],
+        ladder=ladder(preflight),
+        checks=_checks,
         timed=_list_timed(preflight),
         name=name,
         why=why,
-        waiting=_waiting(preflight),
     )
 
 
@@ -218,18 +202,21 @@ def _headline(states: Counter[RungState]) -> str:
     return "All rungs passed"
 
 
-def _cell(target: PreflightTarget, rung: Rung) -> Cell | None:
-    """Return the cell of a rung; None if it was not requested."""
-    outcomes = [outcome for outcome in target.rungs if outcome.rung == rung]
-    if not outcomes:
-        return None
-    states = Counter(outcome.state for outcome in outcomes)
-    state = worst(states)
-    text = WORDS[state]
-    if len(outcomes) > 1:
-        text = f"{states['passed']} of {count(len(outcomes), 'node')} passed"
-    reasons = dict.fromkeys(why(outcome) for outcome in outcomes if outcome.state != "passed")
-    return Cell(state, text, "; ".join(filter(None, reasons)))
+def _checks(rung: RungOutcome) -> Section:
+    rows = (
+        Row(
+            (
+                check.subject,
+                check.state,
+                check.message,
+                f"{check.seconds:.2f} s" if check.seconds is not None else "",
+            )
+        )
+        for check in rung.checks
+    )
+    header = ("check", "state", "what was seen", "time")
+    title = f"Checks of {rung.rung}"
+    return Section("checks", title, header, tuple(rows), frozenset({3}), frozenset({1}), subject=0)
 
 
 def _list_timed(preflight: Preflight) -> Sequence[Timed]:
@@ -246,16 +233,3 @@ def _list_timed(preflight: Preflight) -> Sequence[Timed]:
 def _title(target: PreflightTarget, rung: RungOutcome) -> str:
     place = "" if rung.where == "here" else f" at {rung.where}"
     return f"{rung.rung} of {name(target)}{place}"
-
-
-def _waiting(preflight: Preflight) -> Sequence[tuple[str, str]]:
-    """Node class → the images and rungs that wait for one of its machines."""
-    waiting: dict[str, dict[str, list[str]]] = {}
-    for target in preflight.targets:
-        for rung in target.rungs:
-            for node in rung.run_on:
-                waiting.setdefault(node, {}).setdefault(target.id, []).append(rung.rung)
-    return [
-        (node, "; ".join(f"{id}: {', '.join(rungs)}" for id, rungs in images.items()))
-        for node, images in waiting.items()
-    ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from buildmatrix.base.text import count, each_text, printable, shown
-from buildmatrix.judge.rungs import Rung
+from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.sections import Row, Section
 
 # Data
 
@@ -118,6 +120,46 @@ def counts(preflight: Preflight) -> Counter[RungState]:
 def worst(states: Counter[RungState]) -> RungState:
     """The state that decides; rungs that did not run pass nothing."""
     return next((state for state in _WORST if states[state]), "not-run")
+
+
+def ladder(preflight: Preflight) -> Section:
+    """The state of each rung of each image, at all places where it ran; the rest as the lead."""
+    present = {rung.rung for target in preflight.targets for rung in target.rungs}
+    rungs = [rung for rung in RUNGS if rung in present]
+    return Section(
+        "ladder",
+        "The ladder",
+        ("image", "node class", *rungs),
+        tuple(
+            Row((target.id, target.node_class or "", *(_cell(target, rung) for rung in rungs)))
+            for target in preflight.targets
+        ),
+        states=frozenset(range(2, 2 + len(rungs))),
+        subject=0,
+        lead=f"To be run {waiting}" if (waiting := "; ".join(_waiting(preflight))) else "",
+    )
+
+
+def _cell(target: PreflightTarget, rung: Rung) -> str:
+    """Return the state of a rung; nothing if it was not requested."""
+    states = Counter(outcome.state for outcome in target.rungs if outcome.rung == rung)
+    if not states:
+        return ""
+    nodes = count(states.total(), "node")
+    several = f" ({states['passed']} of {nodes} passed)" if states.total() > 1 else ""
+    return worst(states) + several
+
+
+def _waiting(preflight: Preflight) -> Iterator[str]:
+    """The images and rungs that wait for a machine of each node class."""
+    waiting: dict[str, dict[str, list[str]]] = {}
+    for target in preflight.targets:
+        for rung in target.rungs:
+            for node in rung.run_on:
+                waiting.setdefault(node, {}).setdefault(target.id, []).append(rung.rung)
+    for node, images in waiting.items():
+        every = (f"{id} ({', '.join(rungs)})" for id, rungs in images.items())
+        yield f"on {node}: {', '.join(every)}"
 
 
 def name(target: PreflightTarget) -> str:

@@ -8,43 +8,17 @@ from dataclasses import dataclass
 from buildmatrix.base.text import count, size
 from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports.page.document import Area, lengths, squarify, vendor_class, vendor_name
+from buildmatrix.reports.page.document import (
+    Area,
+    Bar,
+    bar,
+    lengths,
+    squarify,
+    vendor_class,
+    vendor_name,
+)
 
 # Used and wasted bytes by vendor, as bars and in words
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of a bar, in percent of the longest bar."""
-
-    style: str
-    is_wasted: bool
-    size: int
-    x: float
-    width: float
-    #: `NVIDIA, wasted: 5.9 GB`
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One target."""
-
-    segments: tuple[Segment, ...]
-    size: int
-    wasted: int
-    #: True if the wasted bytes are a lower bound.
-    at_least: bool
-
-    @property
-    def text(self) -> str:
-        """The whole bar in one sentence."""
-        return "; ".join(segment.text for segment in self.segments)
-
-    @property
-    def percent(self) -> int:
-        """Percentage of it that is wasted."""
-        return round(100 * self.wasted / self.size) if self.size else 0
 
 
 def bars(targets: Sequence[TargetResult]) -> Mapping[str, Bar]:
@@ -52,7 +26,13 @@ def bars(targets: Sequence[TargetResult]) -> Mapping[str, Bar]:
     shares = {target.id: vendor_bytes(target) for target in targets}
     most = max((sum(share.size for share in parts) for parts in shares.values()), default=0)
     return {
-        target.id: _bar(shares[target.id], most, target) for target in targets if shares[target.id]
+        target.id: bar(
+            shares[target.id],
+            most,
+            at_least=target.audit is not None and target.audit.foreign_at_least,
+        )
+        for target in targets
+        if shares[target.id]
     }
 
 
@@ -79,29 +59,6 @@ def sum_by_vendor(composition: Composition) -> Sequence[VendorBytes]:
     return sorted(
         (VendorBytes(vendor, total, wasted) for vendor, (total, wasted) in sizes.items() if total),
         key=lambda share: (share.vendor != "", -share.size, share.vendor),
-    )
-
-
-def _bar(shares: Sequence[VendorBytes], most: int, target: TargetResult) -> Bar:
-    parts = [(share.vendor, share.size - share.wasted, False) for share in shares]
-    parts += [(share.vendor, share.wasted, True) for share in shares]
-    parts = [part for part in parts if part[1] > 0]
-    places = lengths([bytes_ for _, bytes_, _ in parts], most)
-    return Bar(
-        tuple(
-            Segment(
-                vendor_class(vendor),
-                is_wasted,
-                bytes_,
-                x,
-                width,
-                f"{vendor_name(vendor)}{', wasted' if is_wasted else ''}: {size(bytes_)}",
-            )
-            for (vendor, bytes_, is_wasted), (x, width) in zip(parts, places, strict=True)
-        ),
-        sum(share.size for share in shares),
-        sum(share.wasted for share in shares),
-        target.audit is not None and target.audit.foreign_at_least,
     )
 
 

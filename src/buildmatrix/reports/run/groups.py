@@ -11,8 +11,9 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports.diff.words import signed_size
+from buildmatrix.reports.diff.sections import signed_size
 from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.sections import Item
 
 # Fixes in words
 
@@ -86,6 +87,46 @@ class FindingGroup:
     #: Further subjects of the findings, the heaviest first.
     others: tuple[str, ...]
     bytes: int
+
+    def item(
+        self, targets: Sequence[str], *, audited: bool, numbers: Mapping[str, int] | None = None
+    ) -> Item:
+        """Return what reports say of the findings.
+
+        `targets` are all targets of the report; `numbers`: as of `cures`.
+        """
+        first = self.first
+
+        def lines(texts: Sequence[SharedText]) -> Iterator[str]:
+            """Each text, with the targets that it is about where these differ."""
+            for shared in texts:
+                about = f"{name_targets(shared.targets, targets)}: " if len(texts) > 1 else ""
+                yield from filter(None, (about + shared.text, shared.more))
+
+        said = [*lines(self.messages)]
+        if first.waived is not None:
+            remedies = [f"accepted: {first.waived}"]
+        elif all(
+            above := sorted({(numbers or {}).get(cure_key(item), 0) for item in self.findings})
+        ):
+            remedies = [f"fix: {join_names([*map(str, above)])} above"]
+        else:
+            remedies = [*lines(self.cures(audited=audited, numbers=numbers))]
+        is_one = len(self.messages) == 1
+        is_everywhere = not any(self.targets) or (
+            len(targets) == 1 and set(targets) == set(self.targets)
+        )
+        return Item(
+            "waived" if first.waived is not None else first.severity,
+            first.rule,
+            first.name,
+            first.label,
+            said[0] if is_one else "",
+            (*(said[1:] if is_one else said), *filter(None, [first.by_policy])),
+            first.chain,
+            tuple(remedies),
+            where="" if is_everywhere else name_targets(self.targets, targets),
+        )
 
     def cures(
         self, *, audited: bool, numbers: Mapping[str, int] | None = None

@@ -13,6 +13,7 @@ from buildmatrix.judge.composition import Composition, LayerBytes
 from buildmatrix.judge.model import GATES, Finding, Gate, GateState, TargetResult
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.charts import (
     LayerStrip,
     Treemap,
@@ -32,23 +33,15 @@ from buildmatrix.reports.run.groups import (
 )
 from buildmatrix.reports.run.model import Report, Step, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
-from buildmatrix.reports.run.revision import (
-    COLUMNS,
-    Alike,
-    accepts,
-    change_summary,
-    gone,
-    group_alike,
-    row,
-)
 from buildmatrix.reports.run.summary import (
     cures,
     headline,
     ladders,
     select_unaccepted,
+    target_table,
+    unread_section,
     without_device,
 )
-from buildmatrix.reports.terminal import WORDS
 
 #: Sentences of one list.
 _MOST = 120
@@ -141,7 +134,6 @@ def render(report: Report) -> str:
         without_device=without_device(report),
         gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
-        states=WORDS,
         bars=shown_bars,
         wasted=sum(bar.wasted for bar in shown_bars.values()),
         at_least=any(bar.at_least for bar in shown_bars.values()),
@@ -151,7 +143,9 @@ def render(report: Report) -> str:
         strips=_strips(report),
         grids=architecture_grids(report.distributions),
         links=_links(report),
-        revision=_revision(report),
+        revision=revision,
+        target_table=target_table,
+        unread_section=unread_section,
         gone=groups(report.gone or (), [target.id for target in report.targets]),
         in_baseline=sum(map(is_from_baseline, report.findings)),
         causes=causes(report, finding_groups)[:_CAUSES],
@@ -294,31 +288,6 @@ def _links(report: Report) -> Sequence[LinkList]:
             same.setdefault(key, []).append((target.composition, target.id))
     made = [link_list([id for _, id in alike], alike[0][0]) for alike in same.values()]
     return [links for links in made if links is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Revision:
-    """Effect of a change (`audit --diff`), in words."""
-
-    accepts: tuple[str, tuple[str, ...]]
-    summary: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]
-    alike: Sequence[Alike]
-    gone: Sequence[FindingGroup]
-
-
-def _revision(report: Report) -> _Revision | None:
-    if report.diff is None:
-        return None
-    return _Revision(
-        accepts(report.diff),
-        change_summary(report.diff),
-        COLUMNS,
-        [(target.id, row(target)) for target in report.diff.targets],
-        group_alike(report.diff),
-        gone(report.diff),
-    )
 
 
 def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_TargetsSection]:

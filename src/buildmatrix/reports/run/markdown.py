@@ -3,89 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from buildmatrix.base.text import bounded, count, listing, size
-from buildmatrix.judge.model import TargetResult, Trial
-from buildmatrix.reports.markdown import chain, end, fold, plain, rich, state_cell
+from buildmatrix.base.text import count
+from buildmatrix.judge.model import Trial
+from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
+from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
-    cure_key,
     group_by_text,
     groups,
-    join_names,
     name_targets,
     savings_text,
 )
-from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
-from buildmatrix.reports.run.revision import (
-    COLUMNS,
-    accepts,
-    change_summary,
-    gone,
-    group_alike,
-    row,
-)
+from buildmatrix.reports.run.model import FixesTried, Report
 from buildmatrix.reports.run.summary import (
     Cure,
     cures,
     headline,
-    ladders,
+    remarks,
     select_unaccepted,
     summary,
-    uncertain_words,
+    target_table,
     wasted_texts,
-    without_device,
 )
-
-# Groups of findings
-
-
-def group_lines(
-    group: FindingGroup,
-    targets: Sequence[str],
-    *,
-    audited: bool,
-    number: Mapping[str, int] | None = None,
-) -> Iterator[str]:
-    """Findings with one cause as an item of a list.
-
-    `targets` are all targets of the report, and `number` has the fixes that stand above.
-    """
-    item = group.first
-    word = "waived" if item.waived is not None else item.severity
-    where = f" in {plain(name_targets(group.targets, targets))}"
-    is_redundant = not any(group.targets) or (
-        len(targets) == 1 and set(targets) == set(group.targets)
-    )
-    head = f"- **{word} {plain(item.rule)}** {plain(item.name)}"
-    yield f"{head}{'' if is_redundant else where}" + (
-        f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
-    )
-    for shared in group.messages:
-        if len(group.messages) > 1:
-            yield f"  <br>{_of(shared, targets)}{rich(shared.text)}"
-        if shared.more:
-            yield f"  <br>{plain(shared.more)}"
-    if item.by_policy:
-        yield f"  <br>{plain(item.by_policy)}"
-    if item.chain:
-        yield f"  <br>{chain(item.chain)}"
-    if item.waived is not None:
-        yield f"  <br>accepted: {plain(item.waived)}"
-        return
-    above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
-    if all(above):
-        yield f"  <br>fix: {join_names([*map(str, above)])} above"
-        return
-    texts = group.cures(audited=audited, numbers=number)
-    for shared in texts:
-        yield f"  <br>{_of(shared, targets) if len(texts) > 1 else ''}{rich(shared.text)}"
-
-
-def _of(shared: SharedText, targets: Sequence[str]) -> str:
-    return f"{plain(name_targets(shared.targets, targets))}: "
-
+from buildmatrix.reports.sections import filled
 
 # Effect of a change (`audit --diff`)
 
@@ -98,21 +41,11 @@ def body(report: Report) -> Iterator[str]:
     """A sentence, a line per target, the worst findings; then what came and went, folded."""
     difference = report.diff
     assert difference is not None
-    sentence, accepted = accepts(difference)
-    if sentence:
-        yield f"**{sentence}**, by its waivers or its policy:"
-        yield ""
-        for text in accepted:
-            yield f"- {rich(text)}"
-        yield ""
-    revision = f"{plain(difference.ref)} ({difference.commit[:12]})"
-    yield f"**{plain(change_summary(difference))}**, compared with {revision}"
+    yield from draw(filled(revision.accepted(difference)))
+    revised = f"{plain(difference.ref)} ({difference.commit[:12]})"
+    yield f"**{plain(revision.change_summary(difference))}**, compared with {revised}"
     yield ""
-    yield f"| target | {' | '.join(COLUMNS)} |"
-    yield "|---" + "|---:" * len(COLUMNS) + "|"
-    for target in difference.targets:
-        yield f"| {plain(target.id)} | {' | '.join(plain(cell) for cell in row(target))} |"
-    yield ""
+    yield from draw([target_table(report)])
     for result in report.targets:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
@@ -122,38 +55,16 @@ def body(report: Report) -> Iterator[str]:
         :_MAX_OPEN
     ]
     for group in loud:
-        yield from group_lines(group, ids, audited=True)
+        yield from draw_item(group.item(ids, audited=True))
     rest = [group for group in finding_groups if group not in loud]
     if rest:
         yield from fold(f"{len(rest)} more")
         for group in rest:
-            yield from group_lines(group, ids, audited=True)
+            yield from draw_item(group.item(ids, audited=True))
         yield from end()
-    for changes in group_alike(difference):
-        block = changes.block
-        yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
-        yield "| | | | |"
-        yield "|---|---|---|---|"
-        for line in block.rows:
-            cells = (line.sign, line.subject, line.change, line.more)
-            yield f"| {' | '.join(plain(cell) for cell in cells)} |"
-        if block.left_out:
-            yield f"| | and {block.left_out} more | | |"
-        yield from end()
-    lost = gone(difference)
-    if lost:
-        yield from fold(f"{count(len(lost), 'finding')} gone")
-        for group in lost:
-            for shared in group.messages:
-                where = plain(listing(shared.targets, 8))
-                yield f"- {group.first.rule} {group.first.name}: {rich(shared.text)} ({where})"
-                if shared.more:
-                    yield f"  <br>{plain(shared.more)}"
-        yield from end()
+    yield from draw(revision.changes(difference))
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"
-    for note in difference.notes:
-        yield f"- {plain(note)}"
 
 
 # The report. The first 60 lines say what to do; the rest is folded.
@@ -234,26 +145,15 @@ def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
 
 
 def _targets(report: Report) -> Iterator[str]:
-    if report.is_audit:
-        yield from _audited(report)
-    elif report.targets:
-        columns = steps(report.targets)
-        yield f"| target | {' | '.join(columns)} | size |"
-        yield "|---" * (len(columns) + 2) + "|"
-        for result in _failed_first(report.targets):
-            gates = " | ".join(state_cell(state_of(result, step)) for step in columns)
-            image_size = size(result.size) if result.size is not None else ""
-            yield f"| {plain(result.id)} | {gates} | {image_size} |"
-
-
-def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
-    """Return the targets in order; if they do not fit into the open part, failed ones first."""
-    if len(targets) + 2 <= _ROWS:
-        return list(targets)
-    return sorted(
-        targets,
-        key=lambda target: not {"failed", "undecided"} & {*target.gates.values(), target.push},
-    )
+    """Lines of the table; if they do not fit into the open part, failed targets come first."""
+    if not report.targets:
+        return
+    section = target_table(report, with_time=False)
+    rows = section.rows
+    if len(rows) + 2 > _ROWS:
+        rows = tuple(sorted(rows, key=lambda row: not {"failed", "undecided"} & {*row.cells}))
+    *lines, _ = draw([replace(section, rows=rows)])
+    yield from lines
 
 
 def _items(
@@ -267,20 +167,13 @@ def _items(
     for shared in errors:
         yield _error(shared, ids, _ERROR)
     for group in finding_groups:
-        yield group_lines(group, ids, audited=report.is_audit, number=number)
+        yield draw_item(group.item(ids, audited=report.is_audit, numbers=number))
     for shared in wasted_texts(report) if report.is_audit else ():
         yield (f"- {plain(name_targets(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
-    for text in left_out(report):
-        yield (f"- {plain(text)}",)
-    for said in without_device(report):
-        where = plain(name_targets(said.targets, ids))
-        yield (f"- not run for lack of a device: {plain(said.text)} of {where}",)
-    for said in ladders(report):
-        yield (f"- preflight of {plain(name_targets(said.targets, ids))}: {rich(said.text)}",)
-    for text in uncertain_words(report, plain):
-        yield (f"- {text}",)
+    for said in remarks(report):
+        yield from ((f"- {rich(text)}",) for text in said)
     for shared in errors:
         if shared.text.count("\n") > _ERROR:
             yield _error(shared, ids, None)
@@ -296,26 +189,6 @@ def _error(shared: SharedText, targets: Sequence[str], most: int | None) -> list
         f"- {plain(name_targets(shared.targets, targets))}: {plain(first)}{note}",
         *(f"  <br>{plain(line)}" for line in rest[left_over:]),
     ]
-
-
-def _audited(report: Report) -> Iterator[str]:
-    yield "| target | audit | download | wasted | installed | wasted |"
-    yield "|---|---|---:|---:|---:|---:|"
-    for result in _failed_first(report.targets):
-        totals = result.audit
-        cells = (
-            (
-                size(totals.download),
-                bounded(totals.foreign_download, at_least=totals.foreign_at_least),
-                size(totals.installed),
-                bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
-            )
-            if totals is not None and result.error is None
-            else ()
-        )
-        state = state_cell(result.gates.get("lock", "not-run"))
-        sizes = " | ".join(cells) or " | | |"
-        yield f"| {plain(result.id)} | {state} | {sizes} |"
 
 
 def _fixes(fixes: FixesTried) -> Iterator[str]:

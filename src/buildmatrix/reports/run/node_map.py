@@ -8,21 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from buildmatrix.catalogue.architectures import Support
-from buildmatrix.judge.model import DeviceFit, NodeFit, NodeState, TargetResult, Verdict
+from buildmatrix.judge.model import DeviceFit, NodeFit, TargetResult, Verdict
 from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.reports.sections import STATES
 
 # The grid of targets and node classes
-
-
-#: Mood of a state; also a class of the page.
-STYLES: Mapping[NodeState, str] = {
-    "ok": "good",
-    "minor-version": "fair",
-    "compat-package": "fair",
-    "jit": "fair",
-    "undecided": "fair",
-    "refused": "bad",
-}
 
 
 def columns(targets: Iterable[TargetResult]) -> Sequence[str]:
@@ -221,7 +211,7 @@ def _fit(fit: NodeFit | None, span: int) -> MapCell:
     if fit is None:
         return MapCell(span=span)
     codes = rule_codes(fit)
-    return MapCell(STYLES[fit.state], f"{fit.state} {codes}".rstrip(), span)
+    return MapCell(STATES[fit.state], f"{fit.state} {codes}".rstrip(), span)
 
 
 def _rows(fits: Mapping[str, NodeFit], every: Iterable[Column]) -> Iterator[MapRow]:

@@ -2,21 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.base.text import count, listing, size
+from buildmatrix.base.text import bounded, count, listing, size
 from buildmatrix.judge.acceptance import is_from_baseline
-from buildmatrix.judge.model import ClimbedRung, Finding, Severity, Verdict
+from buildmatrix.judge.model import ClimbedRung, Finding, Severity, TargetResult, Verdict
 from buildmatrix.judge.rungs import RUNGS
+from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
     cure_key,
     cure_text,
     group_by_text,
+    name_targets,
 )
-from buildmatrix.reports.run.model import Report, targets_in
+from buildmatrix.reports.run.model import Report, left_out, state_of, steps, targets_in
+from buildmatrix.reports.sections import Row, Section, sentences
+
+# Targets
+
+
+def target_table(report: Report, *, with_time: bool = True) -> Section:
+    """The table of targets: their gates, and the bytes of an audit or what a change brings."""
+    if report.diff is not None:
+        return revision.targets(report.diff, report.targets)
+    if report.is_audit:
+        return Section(
+            "targets",
+            "",
+            ("target", "audit", "download", "wasted", "installed", "wasted"),
+            tuple(
+                Row((item.id, item.gates.get("lock", "not-run"), *_totals(item)))
+                for item in report.targets
+            ),
+            frozenset({2, 3, 4, 5}),
+            frozenset({1}),
+            (0, 0, 9, 9, 10, 9),
+            subject=0,
+        )
+    columns = steps(report.targets)
+    end = len(columns) + 1
+    return Section(
+        "targets",
+        "",
+        ("target", *columns, *(["time"] if with_time else []), "size"),
+        tuple(
+            Row(
+                (
+                    item.id,
+                    *(state_of(item, step) for step in columns),
+                    *(["cached" if item.cached else _seconds(item.seconds)] if with_time else []),
+                    size(item.size) if item.size is not None else "",
+                )
+            )
+            for item in report.targets
+        ),
+        frozenset({end, end + 1}),
+        frozenset(range(1, end)),
+        (*(0 for _ in range(end)), 7, 8),
+        subject=0,
+    )
+
+
+def _totals(target: TargetResult) -> tuple[str, ...]:
+    totals = target.audit
+    if totals is None or target.error is not None:
+        return ("",) * 4
+    return (
+        size(totals.download),
+        bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+        size(totals.installed),
+        bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
+    )
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02} m"
+
 
 # Wasted bytes of an audit, and the lines that bring them
 
@@ -96,8 +163,8 @@ def uncertain(report: Report) -> tuple[Verdict, ...]:
     return tuple(verdicts.values())
 
 
-def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str]:
-    """Yield a sentence per remedy about the open verdicts; `shown` escapes a name.
+def _uncertain_words(report: Report) -> Iterator[str]:
+    """Yield a sentence per remedy about the open verdicts.
 
     Scans, and audits with `--deep`, have read all bytes: verdicts that they leave open depend on
     Python that cannot be parsed.
@@ -106,14 +173,40 @@ def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str
     left: dict[bool, list[str]] = {False: [], True: []}
     # Distributions judged by their source have a finding of their own (BM107).
     for verdict in (item for item in uncertain(report) if is_scan or item.depth is not None):
-        left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
+        left[is_scan or verdict.depth == "whole"].append(f"{verdict.name} {verdict.version}")
     for is_read, basis, remedy in (
         (False, "judged by part of their files", "`audit --deep` reads the rest"),
         (True, "judged without Python files that could not be parsed", "look at those files"),
     ):
         if left[is_read]:
             names = listing(left[is_read], 12)
-            yield f"{basis}: {names}. That can still change these verdicts; {remedy}"
+            yield f"{basis}: {names}. That can still change these verdicts; {remedy}."
+
+
+# What was not read or not run
+
+
+def unread_section(report: Report, most: int | None = None) -> Section:
+    """Files that could not be read."""
+    texts = (f"{item.path}: {item.why}" for item in report.unread)
+    return sentences("unread", "Not read, so nothing is known about these", texts, most)
+
+
+def remarks(report: Report) -> Sequence[Sequence[str]]:
+    """Return sentences about what did not run, may still change, or was not requested, by kind."""
+    ids = [target.id for target in report.targets]
+    return (
+        [
+            f"not run for lack of a device: {said.text} of {name_targets(said.targets, ids)}"
+            for said in without_device(report)
+        ],
+        [
+            f"preflight of {name_targets(said.targets, ids)}: {said.text}"
+            for said in ladders(report)
+        ],
+        [*_uncertain_words(report)],
+        left_out(report),
+    )
 
 
 # First steps: the fixes that resolve most findings

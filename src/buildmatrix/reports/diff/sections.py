@@ -1,8 +1,8 @@
-"""Rows and sentences of a comparison, shared by the terminal and Markdown."""
+"""Sections of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.base.text import count, listing, size
@@ -13,23 +13,85 @@ from buildmatrix.reports.diff.model import (
     ComparedSide,
     Comparison,
     DistributionChange,
+    DistributionChanges,
+    FindingChange,
     LayerChange,
     LayersChange,
     LibraryChange,
     VariableChange,
     VerdictChange,
 )
+from buildmatrix.reports.sections import (
+    Item,
+    Row,
+    Section,
+    drop_empty_columns,
+    filled,
+    limit,
+    sentences,
+)
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10
-#: How a change of a finding is named.
-FINDING_WORDS: dict[Change, str] = {"added": "new", "removed": "gone", "changed": "changed"}
 SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 #: Characters of an instruction or a value.
 _LONGEST = 120
 
 
-def severity_text(finding: Finding) -> str:
+def sections(comparison: Comparison, *, every: bool) -> Sequence[Section]:
+    """All differences, the findings first; kinds without a difference do not appear."""
+    return filled(
+        *_findings(comparison.finding_changes, None if every else MOST_FINDINGS),
+        *_differences(comparison, every=every),
+        *(
+            sentences(
+                f"unread-{number}",
+                f"Not read in {side.source}",
+                (f"{item.path}: {item.why}" for item in side.unread),
+                None if every else MOST_UNREAD,
+            )
+            for number, side in enumerate((comparison.before, comparison.after))
+        ),
+        sentences("notes", "Not compared", comparison.notes),
+    )
+
+
+_FINDINGS: Mapping[Change, str] = {
+    "added": "New findings",
+    "changed": "Findings whose severity or acceptance changed",
+    "removed": "Findings that are gone",
+}
+
+
+_FINDING_WORDS: Mapping[Change, str] = {"added": "new", "changed": "changed", "removed": "gone"}
+
+
+def _findings(changes: Sequence[FindingChange], most: int | None) -> Iterator[Section]:
+    for kind, title in _FINDINGS.items():
+        items = tuple(_finding(change) for change in changes if change.change == kind)
+        yield limit(Section(kind, title, items=items, is_folded=kind == "removed"), most)
+
+
+def _finding(change: FindingChange) -> Item:
+    finding = change.finding
+    remedy = f"fix: {finding.fix.text}" if finding.fix is not None else ""
+    if finding.waived is not None:
+        remedy = f"accepted: {finding.waived}"
+    is_gone = change.change == "removed"
+    return Item(
+        _severity(finding),
+        finding.rule,
+        finding.name,
+        finding.label,
+        finding.message,
+        chain=() if is_gone else finding.chain,
+        remedies=(remedy,) if remedy and not is_gone else (),
+        before=_severity(change.before) if change.change == "changed" and change.before else "",
+        change=_FINDING_WORDS[change.change],
+    )
+
+
+def _severity(finding: Finding) -> str:
     """Return the severity of a finding, or that it is accepted."""
     return "accepted" if finding.waived is not None else finding.severity
 
@@ -49,52 +111,50 @@ class ChangeRow:
     is_quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """All differences of one kind."""
-
-    title: str
-    rows: tuple[ChangeRow, ...]
-    #: How many were left out.
-    left_out: int = 0
-
-
-def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
-    """The differences beside findings, by kind; kinds without a difference do not appear."""
-    for title, rows in (
-        ("targets", _targets(comparison)),
-        ("verdicts", [_verdict(verdict) for verdict in comparison.verdicts or ()]),
+def _differences(comparison: Comparison, *, every: bool) -> Iterator[Section]:
+    """The differences beside findings, by kind."""
+    layers, distributions = comparison.layers, comparison.distributions
+    for name, title, rows in (
+        ("targets", "Targets", _targets(comparison)),
+        ("verdicts", "Verdicts", map(_verdict, comparison.verdicts or ())),
         (
-            _distributions_title(comparison),
-            [_distribution(change) for change in comparison.distributions.changes],
+            "distributions",
+            _distributions_title(distributions),
+            map(_distribution, distributions.changes),
         ),
-        ("libraries of vendors", list(_libraries(comparison.libraries or ()))),
+        ("libraries", "Libraries of vendors", _libraries(comparison.libraries or ())),
         (
-            "architectures of device code",
-            [_architecture(architecture) for architecture in comparison.architectures or ()],
+            "architectures",
+            "Architectures of device code",
+            map(_architecture, comparison.architectures or ()),
         ),
-        ("bytes", list(_bytes(comparison))),
-        (
-            _layers_title(comparison.layers),
-            [_layer(change) for change in comparison.layers.changes] if comparison.layers else [],
-        ),
-        ("base image", list(_base(comparison))),
-        (
-            "environment",
-            [_variable(variable_change) for variable_change in comparison.environment or ()],
-        ),
+        ("sizes", "Bytes", _bytes(comparison)),
+        ("layers", _layers_title(layers), map(_layer, layers.changes if layers else ())),
+        ("base", "Base image", _base(comparison)),
+        ("environment", "Environment", map(_variable, comparison.environment or ())),
     ):
-        if rows:
-            yield _block(title, rows, every)
+        yield _changes(name, title, list(rows), None if every else MOST)
 
 
-def _block(title: str, rows: Sequence[ChangeRow], every: bool) -> Block:
-    if every or len(rows) <= MOST:
-        return Block(title, tuple(rows))
+def _changes(name: str, title: str, rows: Sequence[ChangeRow], most: int | None) -> Section:
     order = sorted(
         range(len(rows)), key=lambda n: (not rows[n].is_loud, rows[n].is_quiet, -rows[n].weight, n)
     )
-    return Block(title, tuple(rows[n] for n in sorted(order[:MOST])), len(rows) - MOST)
+    chosen = [rows[n] for n in sorted(order[:most])]
+    section = Section(
+        name,
+        title,
+        ("name", "change", "more"),
+        tuple(
+            Row((row.subject, row.change, row.more), sign=row.sign, is_loud=row.is_loud)
+            for row in chosen
+        ),
+        subject=0,
+        more=len(rows) - len(chosen),
+        is_folded=True,
+        is_headed=False,
+    )
+    return drop_empty_columns(section)
 
 
 def end(item: ComparedSide) -> str:
@@ -132,6 +192,19 @@ def summary(comparison: Comparison) -> str:
     return "; ".join(parts)
 
 
+def state_of(comparison: Comparison) -> str:
+    """The state of the whole: failed with a new error, passed if nothing is new or unread."""
+    findings = comparison.findings
+    if findings is not None and any(
+        finding.severity == "error" and finding.waived is None for finding in findings.new
+    ):
+        return "failed"
+    if findings is not None and findings.new:
+        return "undecided"
+    sides = (comparison.before, comparison.after)
+    return "undecided" if any(side.is_undecided or side.unread for side in sides) else "passed"
+
+
 def signed_size(number: int) -> str:
     """Bytes with a sign: `+1.2 MB`."""
     return f"{'-' if number < 0 else '+'}{size(abs(number))}"
@@ -140,11 +213,9 @@ def signed_size(number: int) -> str:
 # Rows of each kind
 
 
-def _targets(comparison: Comparison) -> list[ChangeRow]:
-    return [
-        *(ChangeRow("+", id) for id in comparison.targets.added),
-        *(ChangeRow("-", id) for id in comparison.targets.removed),
-    ]
+def _targets(comparison: Comparison) -> Iterator[ChangeRow]:
+    yield from (ChangeRow("+", id) for id in comparison.targets.added)
+    yield from (ChangeRow("-", id) for id in comparison.targets.removed)
 
 
 def _verdict(change: VerdictChange) -> ChangeRow:
@@ -160,10 +231,9 @@ def _verdict(change: VerdictChange) -> ChangeRow:
     )
 
 
-def _distributions_title(comparison: Comparison) -> str:
-    differing = len(comparison.distributions.changes)
-    total = differing + comparison.distributions.same
-    return f"distributions ({differing} of {total} differ)"
+def _distributions_title(distributions: DistributionChanges) -> str:
+    differing = len(distributions.changes)
+    return f"Distributions ({differing} of {differing + distributions.same} differ)"
 
 
 def _distribution(change: DistributionChange) -> ChangeRow:
@@ -288,13 +358,13 @@ def _bytes_of(name: str, before: int, after: int) -> ChangeRow:
 
 def _layers_title(layers: LayersChange | None) -> str:
     if layers is None:
-        return "layers"
+        return "Layers"
     hidden = ""
     if layers.hidden_before != layers.hidden_after:
         change = _arrow(size(layers.hidden_before), size(layers.hidden_after))
         hidden = f"; bytes that no container sees: {change}"
     same = f"the lowest {layers.same} are the same" if layers.same else "none is the same"
-    return f"layers ({layers.before} -> {layers.after}, {same}{hidden})"
+    return f"Layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
 def _layer(change: LayerChange) -> ChangeRow:
