@@ -25,8 +25,8 @@ from distributed.utils import get_mp_context
 from fault_proxy import FaultProxy
 
 from buildmatrix.api.fleets import fleet_scan
-from buildmatrix.api.workspace import Workspace
 from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.fleet import context
 from buildmatrix.fleet import run as fleet_run
 from buildmatrix.fleet.cluster import _LOCAL

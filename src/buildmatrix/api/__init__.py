@@ -8,8 +8,8 @@ Out: a `CommandResult`: the document as data, and the exit code.
 from buildmatrix.api.fleets import fleet_audit, fleet_scan
 from buildmatrix.api.judging import audit, scan
 from buildmatrix.api.questions import diff, drift, why
-from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.commands.workspace import CommandResult, Workspace
 
 __all__ = [
     "BuildmatrixError",

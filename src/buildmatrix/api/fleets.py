@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.base.errors import ComponentError, UsageError, describe_extra, most_severe
+from buildmatrix.commands.workspace import CommandResult, Workspace
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:

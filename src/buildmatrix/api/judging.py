@@ -10,8 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+from buildmatrix.commands.workspace import CommandResult, Workspace
 from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import RUN
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.judging import more_waivers
-from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
+from buildmatrix.commands.workspace import CommandResult, Workspace
 from buildmatrix.reports.formats import DIFF, DRIFT, WHY
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from buildmatrix.cli.output import check_formats, policy_option, report_options,
 from buildmatrix.cli.workspace import cache_option, workspace
 
 if TYPE_CHECKING:
-    from buildmatrix.api.workspace import CommandResult
+    from buildmatrix.commands.workspace import CommandResult
     from buildmatrix.matrix.model import Spec
     from buildmatrix.reports.run.model import Report
 
@@ -138,8 +138,8 @@ def _marked(result: CommandResult[Report], part: Part) -> CommandResult[Report]:
 
 def _make_empty_audit(spec: Spec) -> CommandResult[Report]:
     """The audit of a shard without targets: there are more machines than targets."""
-    from buildmatrix.api.workspace import CommandResult
     from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.workspace import CommandResult
     from buildmatrix.reports.formats import RUN
     from buildmatrix.reports.run.model import assemble
 

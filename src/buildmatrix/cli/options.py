@@ -245,7 +245,7 @@ def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 def load(settings: CommandSettings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
-    from buildmatrix.api.workspace import Workspace
+    from buildmatrix.commands.workspace import Workspace
 
     return Workspace(settings.file).load()
 

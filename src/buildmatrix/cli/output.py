@@ -19,7 +19,7 @@ from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, find_fo
 from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
-    from buildmatrix.api.workspace import CommandResult
+    from buildmatrix.commands.workspace import CommandResult
     from buildmatrix.reports.run.model import Report
 
 FORMATS = names(RUN)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from buildmatrix.api.workspace import Level, Workspace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings, option, stack_options
+from buildmatrix.commands.workspace import Level, Workspace
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ def test_a_folder_that_takes_long_is_counted(
             told.append((target, done, total, unit))
 
     def scanned(patience: float) -> None:
-        monkeypatch.setattr("buildmatrix.api.workspace._PATIENCE", patience)
+        monkeypatch.setattr("buildmatrix.commands.workspace._PATIENCE", patience)
         here = buildmatrix.Workspace(cache=False, progress=lambda: nullcontext(Display()))
         buildmatrix.scan(smuggled, backend="cpu", workspace=here)
 

@@ -10,8 +10,8 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.api.judging import policy_of, replace_policy
-from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli.output import FORMATS
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run.model import assemble

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.api.workspace import Workspace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import console, workspace
 from buildmatrix.cli.build import describe_images
@@ -24,6 +23,7 @@ from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.commands.build import checks
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import bare_spec, bare_target

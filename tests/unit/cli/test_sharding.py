@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.api.workspace import CommandResult
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.options import CommandSettings, Sharding
+from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.matrix import Shard
 from buildmatrix.reports.formats import RUN

@@ -19,7 +19,7 @@ import pytest
 from built_targets import BUILT, leave_built, leave_record
 
 from buildmatrix import cli
-from buildmatrix.api.workspace import Workspace
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Unread

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from fleet_cases import fleet, hostile
 
-from buildmatrix.api.workspace import CommandResult
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli import output
+from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports import formats
 from buildmatrix.reports.fleet import documents as parquet_form
 from buildmatrix.reports.fleet.model import FleetReport
