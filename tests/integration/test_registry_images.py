@@ -17,6 +17,7 @@ import pytest
 from components import missing
 from layer_archives import differences, of_folder
 
+from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import plain
@@ -180,7 +181,8 @@ def test_a_fleet_says_of_an_image_what_a_scan_says(
             task = resolve(asked, subject)
             failed = [layer for layer in task.unread if read_layer(asked, layer).error]
             (result,) = judge_image(asked, task).results
-            report = scan(facts(f"registry:{name}"), backend, "any", "error", settings.today)
+            options = ScanOptions(name, backend=backend)
+            report = scan(facts(f"registry:{name}"), options, settings.today)
             (target,) = report.targets
             composition = target.composition
             assert composition is not None and failed == []

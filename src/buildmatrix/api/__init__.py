@@ -5,11 +5,42 @@ Out: a `CommandResult`: the document as data, and the exit code.
 `import buildmatrix` has all of these names; the command line calls the same functions.
 """
 
+from collections.abc import Callable
+from dataclasses import fields
+from functools import update_wrapper
+from inspect import cleandoc, signature
+from typing import Any, ParamSpec, TypeVar, cast
+
+from buildmatrix.api import judging
 from buildmatrix.api.fleets import fleet_audit, fleet_scan
-from buildmatrix.api.judging import audit, scan
+from buildmatrix.api.judging import audit
 from buildmatrix.api.questions import diff, drift, why
 from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.workspace import CommandResult, Workspace
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
+
+
+def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Callable[P, Result]:
+    """`run`, called with the fields of its options as arguments."""
+
+    def call(*values: P.args, **named: P.kwargs) -> Result:
+        return run(kind(*values, **named))
+
+    update_wrapper(call, run)
+    about = {item.name: item.metadata["help"] for item in fields(cast("type[Any]", kind))}
+    listed = "".join(f"    {name}: {text}\n" for name, text in about.items())
+    call.__doc__ = f"{cleandoc(run.__doc__ or '')}\n\nArgs:\n{listed}"
+    returns = run.__annotations__["return"]
+    call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}  # type: ignore[misc]
+    call.__signature__ = signature(kind).replace(return_annotation=returns)  # type: ignore[attr-defined]
+    return call
+
+
+scan = _by_name(ScanOptions, judging.scan)
 
 __all__ = [
     "BuildmatrixError",

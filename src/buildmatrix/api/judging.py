@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.workspace import CommandResult, Workspace
 from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import RUN
@@ -206,79 +207,49 @@ def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revisi
     return extract_inputs(session.inputs, ref)
 
 
-def scan(
-    source: str | os.PathLike[str],
-    *,
-    backend: str | None = None,
-    runtime: str = "any",
-    select: str | None = None,
-    platform: str | None = None,
-    fail_on: FailOn = "error",
-    strict: bool = False,
-    waivers: Path | None = None,
-    baseline: Path | None = None,
-    policy: str | None = None,
-    workspace: Workspace | None = None,
-) -> CommandResult[Report]:
+def scan(options: ScanOptions) -> CommandResult[Report]:
     """Read what lies in an image, a folder or a wheel, and judge it. Nothing of it is executed.
-
-    Args:
-        source: SOURCE, as on the command line: `docker:IMAGE`, `registry:IMAGE`, `dir:PATH`, ...
-        backend: what to judge for; by default what an image says of itself.
-        runtime: the backend's version, 12.8 for CUDA.
-        select: a target of the specification, as which it is judged in place of a backend.
-        platform: `OS/ARCH`, of an image for several platforms.
-        fail_on: the least severe finding that makes the result fail.
-        strict: what is undecided fails.
-        waivers: a file with more `[[waive]]` tables.
-        baseline: an earlier report as JSON, whose findings do not fail.
-        policy: another specification, or a git revision of this one, whose policy and waivers
-            count; with `select`.
-        workspace: this machine and the project; the current folder by default.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands import scan as command
+    from buildmatrix.commands.scan import scan as judge
     from buildmatrix.reports.run.model import exit_code
 
-    workspace = workspace or Workspace()
+    source, workspace = options.source, options.workspace
     parsed = workspace.parse(source, "scan", workspace.declared())
     built = parsed.target()
+    is_narrowed = options.backend is not None or options.runtime != "any"
     declared: tuple[Spec, Target] | None = None
     if built is not None:
-        if select is not None or backend is not None or runtime != "any":
+        if options.select is not None or is_narrowed:
             raise UsageError(
                 f"{source} is a target, which says the backend and its version; leave --select, "
                 "--backend and --runtime out"
             )
         declared = built[1], built[0]
-    elif select is not None:
-        declared = _declared(workspace, select, backend, runtime)
+    elif options.select is not None:
+        if is_narrowed:
+            raise UsageError("--select says the backend and its version; leave the others out")
+        declared = _declared(workspace, options.select)
     if declared is not None:
         spec, target = declared
-        declared = replace_policy(spec, policy_of(policy, workspace)), target
-    elif policy is not None:
+        declared = replace_policy(spec, policy_of(options.policy, workspace)), target
+    elif options.policy is not None:
         raise UsageError("--policy is for a target of a specification; give --select as well")
-    more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
-    with workspace.reading(platform=platform) as usual:
+    more, fingerprints = more_waivers(options.waivers, None), known_findings(options.baseline)
+    with workspace.reading(platform=options.platform) as usual:
         facts = parsed.facts(replace(usual, data_files=tuple, layers=False))
-    own = workspace.data_files()
     lock = None if built is None else facts.lock
-    report = command.scan(
-        facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared, lock
-    )
-    report = add_gone(report, baseline)
-    return CommandResult(report, exit_code(report, fail_on, strict), RUN, Path())
+    own = workspace.data_files()
+    report = judge(facts, options, date.today(), more, fingerprints, own, declared, lock)
+    report = add_gone(report, options.baseline)
+    return CommandResult(report, exit_code(report, options.fail_on, options.strict), RUN, Path())
 
 
-def _declared(
-    workspace: Workspace, select: str, backend: str | None, runtime: str
-) -> tuple[Spec, Target]:
+def _declared(workspace: Workspace, select: str) -> tuple[Spec, Target]:
     """Return the selected target of the specification."""
     from buildmatrix.matrix.matrix import select as selected
 
-    if backend is not None or runtime != "any":
-        raise UsageError("--select says the backend and its version; leave the others out")
     spec = workspace.load()
     targets = selected(spec, [select], None)
     if len(targets) > 1:

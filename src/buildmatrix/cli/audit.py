@@ -19,9 +19,10 @@ from buildmatrix.cli.options import (
     selection_options,
     shard_options,
     vulnerabilities_option,
+    workspace,
 )
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
-from buildmatrix.cli.workspace import cache_option, workspace
+from buildmatrix.cli.workspace import cache_option
 
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult

@@ -32,10 +32,11 @@ from buildmatrix.cli.options import (
     selection_options,
     shard_options,
     vulnerabilities_option,
+    workspace,
 )
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_report
 from buildmatrix.cli.progress import progress
-from buildmatrix.cli.workspace import engine_option, engine_options, workspace
+from buildmatrix.cli.workspace import engine_option, engine_options
 from buildmatrix.engines.choice import OCI
 from buildmatrix.judge.rungs import RUNGS, Rung
 

@@ -15,9 +15,10 @@ from buildmatrix.cli.options import (
     option,
     output_option,
     selection_options,
+    workspace,
 )
 from buildmatrix.cli.output import check_formats, write_result
-from buildmatrix.cli.workspace import engine_option, image_options, workspace
+from buildmatrix.cli.workspace import engine_option, image_options
 from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ FORMATS = names(DIFF)
 @option("--offline", is_flag=True, help="Use caches only.")
 @image_options
 @formats_option(FORMATS)
-@output_option
+@output_option()
 @option(
     "--fail-on",
     type=click.Choice(["error", "warning", "note", "never"]),

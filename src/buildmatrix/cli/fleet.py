@@ -9,9 +9,15 @@ import click
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import CommandSettings, add_global_options, option, stack_options
+from buildmatrix.cli.options import (
+    CommandSettings,
+    add_global_options,
+    option,
+    stack_options,
+    workspace,
+)
 from buildmatrix.cli.output import check_formats, result_options, write_result
-from buildmatrix.cli.workspace import platform_option, workspace
+from buildmatrix.cli.workspace import platform_option
 from buildmatrix.reports.formats import FLEET, names
 
 if TYPE_CHECKING:

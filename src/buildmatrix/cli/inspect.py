@@ -21,10 +21,11 @@ from buildmatrix.cli.options import (
     load_targets,
     option,
     output_option,
+    workspace,
 )
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.progress import set_aside
-from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
+from buildmatrix.cli.workspace import engine_option, image_options, wheel_options
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
     "dot and mermaid draw which distribution links whose libraries.",
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as in the drawings.")
-@output_option
+@output_option()
 @option("--select", metavar="TARGET", help="Show which device code is not usable on this target.")
 @option("--backend", metavar="NAME", help="For `lock:` and similar sources: the backend.")
 @wheel_options

@@ -32,9 +32,9 @@ from buildmatrix.cli.options import (
     load_targets,
     option,
     output_option,
+    workspace,
 )
 from buildmatrix.cli.output import check_formats, write_document
-from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import DOCKER, OCI
 from buildmatrix.reports.formats import DOCTOR, NODE_CLASSES, names
 
@@ -229,7 +229,7 @@ def node_classes_command() -> None:
     "import", short_help="Print [node-class] tables for a list of machines."
 )
 @_files
-@output_option
+@output_option()
 @click.pass_obj
 def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path | None) -> int:
     """Print a [node-class.NAME] table for each kind of machine in FILE.
@@ -255,7 +255,7 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
 )
 @_files
 @formats_option(FORMATS)
-@output_option
+@output_option()
 @click.pass_obj
 def check(
     settings: CommandSettings,

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,6 +25,8 @@ from click.shell_completion import CompletionItem
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
+from buildmatrix.commands.workspace import Level, Workspace
+from buildmatrix.engines.choice import AUTO
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
 
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
     from buildmatrix.reports.run.model import Report
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 #: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them. `github` is the one
 #: that is not a format of a report: a matrix.
@@ -60,7 +72,7 @@ class _RenamedOption(click.Option):
 
 def option(
     *declarations: str, variable: str | None = None, former: str | None = None, **attributes: Any
-) -> Callable[[Command], Command]:
+) -> Decorator:
     """A click option whose environment variable is `BUILDMATRIX_<FLAG>`.
 
     `variable` is another one, where the flag means something else in other commands: one
@@ -103,7 +115,7 @@ class _FormatOption(click.Option):
         return name in ALL_FORMATS
 
 
-def format_option(name: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
+def format_option(name: str, choices: Sequence[str], text: str) -> Decorator:
     """`--format` of a command that writes one of the formats `choices`, the first by default.
 
     `name` is that of the command's parameter, `text` its help.
@@ -120,7 +132,7 @@ def format_option(name: str, choices: Sequence[str], text: str) -> Callable[[Com
     )
 
 
-def formats_option(choices: Sequence[str]) -> Callable[[Command], Command]:
+def formats_option(choices: Sequence[str]) -> Decorator:
     """`--format` of a command that writes several of the formats `choices`: parameter `formats`."""
     return option(
         "--format",
@@ -133,15 +145,81 @@ def formats_option(choices: Sequence[str]) -> Callable[[Command], Command]:
     )
 
 
-def stack_options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def stack_options(*decorators: Decorator) -> Decorator:
     """Several decorators as one, the first outermost."""
 
-    def apply(command: Command) -> Command:
+    def apply(command: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):
             command = decorator(command)
         return command
 
     return apply
+
+
+# Options of a command, made of the fields of a dataclass (`commands.options`)
+
+
+def take(kind: type[Any], **placed: Decorator) -> Decorator:
+    """Give a command the options of `kind`; its first parameter is a `kind` made of their values.
+
+    `placed` are options of the command line alone, by the field that they stand before, or `last`.
+    """
+    hints = get_type_hints(kind)
+    names = {item.name: item for item in fields(kind)}
+    inherited = [list(getattr(base, "__dataclass_fields__", ())) for base in kind.__bases__]
+    own = [name for name in names if name in kind.__annotations__]
+    order = dict.fromkeys([*inherited[0], *own, *chain.from_iterable(inherited[1:])])
+    made: list[Decorator] = []
+    for name in order:
+        made += [placed.pop(name)] if name in placed else []
+        made += [_parameter(names[name], hints[name])] if "flags" in names[name].metadata else []
+    made += placed.values()
+    negated = [name for name in order if names[name].default is True]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            values |= {name: not values[name] for name in negated}
+            machine = {name: values.pop(name) for name in _OF_MACHINE if name in values}
+            here = workspace(click.get_current_context().obj, **machine)
+            taken = {name: values.pop(name) for name in order if name in values}
+            return command(kind(workspace=here, **taken), **values)
+
+        return stack_options(*made)(run)
+
+    return decorate
+
+
+#: Options of which a `Workspace` is made.
+_OF_MACHINE = ("engine", "no_cache", "offline")
+
+
+def _parameter(item: Field[Any], hint: Any) -> Decorator:
+    """The option or argument of a field."""
+    about = dict(item.metadata)
+    flags, text = about.pop("flags"), about.pop("help")
+    least, most = about.pop("least", None), about.pop("most", None)
+    if completes := about.pop("completes", None):
+        about["shell_complete"] = getattr(completing, completes)
+    if get_origin(hint) in (Union, UnionType):
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Sequence:
+        hint = get_args(hint)[0]
+        about["multiple"] = flags is not None
+    if hint is bool:
+        about["is_flag"] = True
+    elif hint is Path:
+        about["type"] = click.Path(path_type=Path)
+    elif get_origin(hint) is Literal:
+        about["type"] = click.Choice(get_args(hint))
+    elif hint in (int, float):
+        about["type"] = (click.IntRange if hint is int else click.FloatRange)(least, most)
+    if flags is None:
+        return click.argument(item.name, **about)
+    if item.default not in (MISSING, True):
+        about["default"] = item.default
+    flags = flags or ("--" + item.name.replace("_", "-"),)
+    return option(*flags, item.name, help=text, **about)
 
 
 selection_options = stack_options(
@@ -155,7 +233,11 @@ selection_options = stack_options(
     option("--subset", metavar="NAME", help="A subset that the specification names."),
 )
 
-output_option = option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+
+def output_option(text: str = "File; - is stdout.") -> Decorator:
+    """`--output` of a command."""
+    return option("-o", "--output", type=click.Path(path_type=Path), help=text)
+
 
 vulnerabilities_option = option(
     "--no-vulnerabilities", is_flag=True, help="Do not check for known vulnerabilities."
@@ -243,10 +325,45 @@ def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+# The `Workspace` of a command line
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleLog:
+    """Log of messages on standard error, as verbose as requested."""
+
+    quiet: bool
+    verbose: bool
+
+    def __call__(self, level: Level, text: str) -> None:
+        """Print it, or not."""
+        if {"warning": True, "info": not self.quiet, "debug": self.verbose}[level]:
+            complain(text)
+
+
+def workspace(
+    settings: CommandSettings,
+    *,
+    engine: str = AUTO,
+    no_cache: bool = False,
+    offline: bool = False,
+) -> Workspace:
+    """The project and this machine, as the options say."""
+    # That needs the settings above.
+    from buildmatrix.cli.progress import progress
+
+    return Workspace(
+        settings.file,
+        engine=engine,
+        cache=not no_cache,
+        offline=offline,
+        progress=partial(progress, settings),
+        log=ConsoleLog(settings.quiet, settings.verbose),
+    )
+
+
 def load(settings: CommandSettings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
-    from buildmatrix.commands.workspace import Workspace
-
     return Workspace(settings.file).load()
 
 

@@ -6,15 +6,22 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
-from buildmatrix.cli.options import Command, formats_option, option, stack_options
+from buildmatrix.cli.options import (
+    Decorator,
+    formats_option,
+    option,
+    output_option,
+    stack_options,
+)
 from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, find_format, names
 from buildmatrix.reports.repository import time_of_writing
 
@@ -25,16 +32,11 @@ if TYPE_CHECKING:
 FORMATS = names(RUN)
 
 
-def result_options(formats: Sequence[str]) -> Callable[[Command], Command]:
+def result_options(formats: Sequence[str]) -> Decorator:
     """Add the options for formats and places of a report, and for failing on it."""
     return stack_options(
         formats_option(formats),
-        option(
-            "-o",
-            "--output",
-            type=click.Path(path_type=Path),
-            help="File for the report; - is stdout.",
-        ),
+        output_option("File for the report; - is stdout."),
         option(
             "--fail-on",
             type=click.Choice(["error", "warning", "note", "never"]),
@@ -138,6 +140,39 @@ def write_result(
         exit_code=code,
     )
     return code
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Formats of a command's document, and the file of each; `file` for those without one."""
+
+    pairs: Sequence[tuple[str, Path | None]]
+    file: Path | None
+
+    def write(self, result: CommandResult[object], *, every: bool = False) -> int:
+        """Write a result, and return its exit code."""
+        return write_result(result, self.pairs, self.file, every=every)
+
+
+def writes(formats: Sequence[Format], file: str = "File; - is stdout.") -> Decorator:
+    """Add `--format` and `--output`; the command's parameter `to` is the `Output` of both."""
+    choices = names(formats)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(
+            *arguments: Any, formats: tuple[str, ...], output: Path | None, **others: Any
+        ) -> Any:
+            to = Output(check_formats(formats, output, choices), output)
+            return command(*arguments, to=to, **others)
+
+        return stack_options(formats_option(choices), output_option(file))(run)
+
+    return decorate
+
+
+#: `--format` and `--output` of commands with a report.
+report_output = writes(RUN, "File for the report; - is stdout.")
 
 
 def write_report(

@@ -18,9 +18,10 @@ from buildmatrix.cli.options import (
     option,
     output_option,
     stack_options,
+    workspace,
 )
 from buildmatrix.cli.output import check_formats, write_document
-from buildmatrix.cli.workspace import engine_option, workspace
+from buildmatrix.cli.workspace import engine_option
 from buildmatrix.engines.choice import OCI
 from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.formats import PREFLIGHT, names
@@ -209,7 +210,7 @@ def _is_given(option: str) -> bool:
 @_EARLIER
 @option("--strict", is_flag=True, help="Treat rungs that did not run as undecided.")
 @formats_option(FORMATS)
-@output_option
+@output_option()
 @click.pass_obj
 def collect(
     settings: CommandSettings,

@@ -26,7 +26,7 @@ PROMOTE_FORMATS = names(PROMOTE)
 @click.command("promote")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @formats_option(PROMOTE_FORMATS)
-@output_option
+@output_option()
 @option(
     "--fail-on",
     type=click.Choice(["error", "warning", "note", "never"]),
@@ -133,7 +133,7 @@ def _certificates(
 @option("--platform", metavar="OS/ARCH", help="Required platform; selects one of several images.")
 @option("--no-smoke", is_flag=True, help="Do not require smoke commands.")
 @formats_option(VERIFY_FORMATS)
-@output_option
+@output_option()
 def verify_command(
     source: str,
     backend: str,

@@ -13,9 +13,10 @@ from buildmatrix.cli.options import (
     option,
     output_option,
     stack_options,
+    workspace,
 )
 from buildmatrix.cli.output import write_result
-from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
+from buildmatrix.cli.workspace import engine_option, image_options, wheel_options
 from buildmatrix.reports.formats import WHY, names
 
 index_options = stack_options(
@@ -30,7 +31,7 @@ index_options = stack_options(
 @click.argument("library", shell_complete=completing.libraries)
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
 @format_option("format_", names(WHY), "dot and mermaid draw the chains.")
-@output_option
+@output_option()
 @option(
     "--symbols/--no-symbols",
     default=None,

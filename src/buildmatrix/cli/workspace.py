@@ -1,19 +1,17 @@
-"""Options about images, engines and this machine, and the `Workspace` from them."""
+"""Options about images, engines and this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial, wraps
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import CommandSettings, option, stack_options
-from buildmatrix.commands.workspace import Level, Workspace
+from buildmatrix.cli.options import option, stack_options
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
 
 if TYPE_CHECKING:
@@ -146,40 +144,4 @@ def surroundings(
         mirror=mirror,
         network="" if network == "default" else network,
         secrets={name: path.absolute() for name, path in secrets.items()},
-    )
-
-
-# The `Workspace` of a command line
-
-
-@dataclass(frozen=True, slots=True)
-class ConsoleLog:
-    """Log of messages on standard error, as verbose as requested."""
-
-    quiet: bool
-    verbose: bool
-
-    def __call__(self, level: Level, text: str) -> None:
-        """Print it, or not."""
-        if {"warning": True, "info": not self.quiet, "debug": self.verbose}[level]:
-            complain(text)
-
-
-def workspace(
-    settings: CommandSettings,
-    *,
-    engine: str = AUTO,
-    no_cache: bool = False,
-    offline: bool = False,
-) -> Workspace:
-    """The project and this machine, as the options say."""
-    from buildmatrix.cli.progress import progress
-
-    return Workspace(
-        settings.file,
-        engine=engine,
-        cache=not no_cache,
-        offline=offline,
-        progress=partial(progress, settings),
-        log=ConsoleLog(settings.quiet, settings.verbose),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.lookup import unknown_backend
-from buildmatrix.judge.acceptance import FailOn
+from buildmatrix.commands.options import ScanOptions
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.locks.model import Lock
@@ -20,9 +20,7 @@ from buildmatrix.sources.model import Facts
 
 def scan(
     facts: Facts,
-    backend: str | None,
-    runtime: str,
-    fail_on: FailOn,
+    options: ScanOptions,
     today: date,
     waivers: Sequence[Waiver] = (),
     baseline: Collection[str] = (),
@@ -32,26 +30,25 @@ def scan(
 ) -> Report:
     """Judge the facts of a source against a backend.
 
-    `backend` None means: the one that the image says it is for. `runtime` is `any` where it is not
-    known. `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
+    `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
     catalogue. `declared` is a target of a specification, as which it is judged instead, with the
     node classes, the policy and the waivers there. Raises `UsageError` when nothing says which
     backend is meant. `lock`: the lock of a target that was built.
     """
-    chosen = declared[1].backend if declared is not None else backend or facts.backend
+    chosen = declared[1].backend if declared is not None else options.backend or facts.backend
     if chosen is None:
         raise UsageError(f"{facts.label} does not say which backend it is for; give --backend")
     if declared is not None:
         spec, target = declared
         spec = replace(spec, waivers=(*spec.waivers, *waivers))
     else:
-        target = bare_target(facts.label, chosen, runtime)
+        target = bare_target(facts.label, chosen, options.runtime)
         spec = replace(
             bare_spec(target),
             waivers=tuple(waivers),
             catalogue=tuple(str(path.absolute()) for path in data_files),
         )
-    judge = Judge(spec, fail_on, today, baseline)
+    judge = Judge(spec, options.fail_on, today, baseline)
     if chosen not in judge.backends:
         raise unknown_backend(chosen, judge.backends)
     judgement = judge.image(target, facts.inventory, lock)

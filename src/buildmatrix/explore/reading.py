@@ -11,6 +11,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
+from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
 from buildmatrix.commands.why.run import make_graph
 from buildmatrix.explore.model import Exploration
@@ -50,7 +51,8 @@ def make_exploration(
     if chosen is not None and of_wheels and facts.lock is not None:
         findings, verdicts = _judge_wheels(facts, chosen, runtime, today, declared, files)
     elif chosen is not None:
-        report = scan(facts, chosen, runtime, "never", today, (), (), files, declared)
+        options = ScanOptions(facts.label, backend=chosen, runtime=runtime, fail_on="never")
+        report = scan(facts, options, today, data_files=files, declared=declared)
         findings, verdicts = report.findings, report.distributions
     catalogue = load(facts.catalogue or files)
     parted = split_leftovers(facts.inventory, catalogue)

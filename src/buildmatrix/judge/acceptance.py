@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
-from typing import Literal
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.catalogue.names import matches, matches_any
@@ -13,6 +12,7 @@ from buildmatrix.judge.findings import run_finding
 from buildmatrix.judge.model import SEVERITY_RANK, Acceptance, Finding, Fix, Severity
 from buildmatrix.judge.registry import BY_CODE, rule_of
 from buildmatrix.matrix.document import did_you_mean
+from buildmatrix.matrix.model import FailOn as FailOn
 from buildmatrix.matrix.model import Policy, RuleSeverity, Waiver
 
 # BM901: waivers that expired or cover nothing.
@@ -196,9 +196,6 @@ def is_from_baseline(finding: Finding) -> bool:
 # never makes an error of something that a rule let pass for a reason. Findings of a rule that is
 # `off` are shown as accepted. A finding with a changed severity states the rule's own.
 
-
-#: The least severity of findings that make a run fail.
-FailOn = Literal["error", "warning", "note", "never"]
 
 #: The rule with a severity of its own, in `[policy.vulnerabilities]`.
 _VULNERABILITY = "BM801"

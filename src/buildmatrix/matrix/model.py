@@ -20,6 +20,8 @@ SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
 #: Severity of a rule's findings in a policy; `off` accepts them all.
 PolicySeverity = Literal["error", "warning", "note", "off"]
+#: The least severity of findings that make a run fail.
+FailOn = Literal["error", "warning", "note", "never"]
 PinnedBases = Literal["digest", "tag", "none"]
 
 #: Folder of local state (`sources.state.folder`), and the default folder of generated files;

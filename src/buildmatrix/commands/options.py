@@ -1,0 +1,104 @@
+"""Options of commands, declared once: the command line and the Python API are made of them.
+
+An option is a field: its name, type, default and help, and what click needs beyond these.
+`cli.options.take` makes click's options and their environment variables of the fields, and
+`buildmatrix.api` the keywords of a function. Options that `commands` pass on stand here, all others
+beside their function in `api`. In `--help`, the options of the first base stand before those of a
+class, and those of its other bases behind them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from buildmatrix.commands.workspace import Workspace
+from buildmatrix.matrix.model import FailOn
+
+T = TypeVar("T")
+StrPath = str | os.PathLike[str]
+
+
+def option(default: T, help: str, *flags: str, **more: Any) -> T:
+    """A field that is an option, called as the field unless `flags` name it.
+
+    `more` goes to click, or is `variable`, `former`, `least` and `most`. Where the default is True,
+    the flag is that which makes it false.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, **more})
+
+
+def argument(help: str, **more: Any) -> dict[str, Any]:
+    """Metadata of a field that is an argument; `completes` names its completer."""
+    return {"help": help, "flags": None, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """What every command takes."""
+
+    workspace: Workspace = field(
+        default_factory=Workspace,
+        metadata={"help": "this machine and the project; the current folder by default"},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What makes a report fail."""
+
+    fail_on: FailOn = option("error", "Lowest severity that gives exit code 1.", show_default=True)
+    strict: bool = option(False, "What is undecided fails.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptingOptions(ReportOptions):
+    """What is accepted, and makes nothing fail."""
+
+    waivers: Path | None = option(None, "More [[waive]] tables, in a file.")
+    baseline: Path | None = option(
+        None, "An earlier report (--format json): its findings do not fail."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingOptions(AcceptingOptions):
+    """By which policy it is judged."""
+
+    policy: str | None = option(
+        None,
+        "Policy and waivers of this file, or of the specification at this git revision.",
+        metavar="FILE|REF",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """Which image is meant."""
+
+    platform: str | None = option(
+        None,
+        "Platform of a multi-platform image.  [default: this machine's]",
+        metavar="OS/ARCH",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions(CommandOptions, ImageOptions, JudgingOptions):
+    """Options of `scan`."""
+
+    source: StrPath = field(
+        kw_only=False,
+        metadata=argument("SOURCE: `docker:IMAGE`, `dir:PATH`, ...", completes="sources"),
+    )
+    backend: str | None = option(
+        None, "Backend to judge for; defaults to that of the image.", metavar="NAME"
+    )
+    select: str | None = option(
+        None,
+        "Judge it as this target of the specification, with its node classes and the policy.",
+        metavar="TARGET",
+    )
+    runtime: str = option("any", "The backend's version, 12.8 for CUDA.", metavar="VERSION")
