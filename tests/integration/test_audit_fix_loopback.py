@@ -445,7 +445,7 @@ def test_an_entry_that_a_specification_cannot_have_is_told_without_places_of_our
 ) -> None:
     index.add("pypi", "tensorflow-rocm", "2.0")
     write(root, buildmatrix__toml=SPEC, base__in="tensorflow-rocm\n")
-    report = audit(root, globs=("cuda*",))
+    report = audit(root, select=("cuda*",))
     told = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried is not None]
     assert told
     assert all(one.works is False and "buildmatrix.try" not in one.outcome for one in told)

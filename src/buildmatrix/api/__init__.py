@@ -13,10 +13,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from buildmatrix.api import judging
 from buildmatrix.api.fleets import fleet_audit, fleet_scan
-from buildmatrix.api.judging import audit
 from buildmatrix.api.questions import diff, drift, why
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.commands.options import ScanOptions
+from buildmatrix.commands.options import AuditOptions, ScanOptions
 from buildmatrix.commands.workspace import CommandResult, Workspace
 
 P = ParamSpec("P")
@@ -40,6 +39,7 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
     return call
 
 
+audit = _by_name(AuditOptions, judging.audit)
 scan = _by_name(ScanOptions, judging.scan)
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
-from buildmatrix.commands.options import ScanOptions
+from buildmatrix.commands.options import AuditOptions, ScanOptions, list_sources
 from buildmatrix.commands.workspace import CommandResult, Workspace
 from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import RUN
@@ -19,7 +18,6 @@ from buildmatrix.reports.formats import RUN
 if TYPE_CHECKING:
     from buildmatrix.commands.audit.session import AuditSession, Results
     from buildmatrix.commands.diff.git_revision import Revision
-    from buildmatrix.judge.acceptance import FailOn
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.run.model import Report
@@ -86,47 +84,8 @@ def known_findings(path: Path | None) -> frozenset[str]:
     return frozenset(finding.fingerprint for finding in read(path).findings)
 
 
-def audit(
-    *sources: str | os.PathLike[str],
-    backends: Sequence[str] = (),
-    select: Sequence[str] = (),
-    subset: str | None = None,
-    python: str | None = None,
-    platform: str | None = None,
-    deep: bool = False,
-    vulnerabilities: bool = True,
-    fix: bool = False,
-    dry_run: bool = False,
-    since: str | None = None,
-    fail_on: FailOn = "error",
-    strict: bool = False,
-    waivers: Path | None = None,
-    baseline: Path | None = None,
-    policy: str | None = None,
-    workspace: Workspace | None = None,
-) -> CommandResult[Report]:
+def audit(options: AuditOptions) -> CommandResult[Report]:
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
-
-    Args:
-        sources: requirements files, locks, `pyproject.toml`, `pypi:NAME==VERSION`, wheels; without
-            any, the targets of the specification are audited.
-        backends: judge for these only: `rocm`, or with a version, `cuda12.8`.
-        select: targets of the specification by identifier; `!GLOB` excludes.
-        subset: a subset that the specification names.
-        python: this Python, `3.12`, in place of the target's.
-        platform: this platform, `linux/arm64`.
-        deep: read whole binaries.
-        vulnerabilities: whether known vulnerabilities are asked for.
-        fix: try the fixes of what is found, and write those that work.
-        dry_run: with `fix`, write nothing; the patch is in the report.
-        since: a git revision; only what is new since then fails.
-        fail_on: the least severe finding that makes the result fail.
-        strict: what is undecided fails.
-        waivers: a file with more `[[waive]]` tables.
-        baseline: an earlier report as JSON, whose findings do not fail.
-        policy: another specification, or a git revision of this one, whose policy and waivers
-            count, on both sides of `since`.
-        workspace: this machine and the project; the current folder by default.
 
     What could not be resolved or read is in the report, and its exit code in the result. Raises a
     `BuildmatrixError` where there is no report at all; its `exit_code` says of which kind.
@@ -141,46 +100,39 @@ def audit(
     from buildmatrix.matrix.model import bare_spec
     from buildmatrix.reports.run.model import exit_code
 
-    if dry_run and not fix:
+    fix, since = options.fix, options.since
+    if options.dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")
     if fix and since is not None:
         raise UsageError("--fix and --diff are mutually exclusive: fix first, then compare")
-    workspace = workspace or Workspace()
+    workspace, sources = options.workspace, list_sources(options.sources)
     # A source needs no specification, but is held against one that is there.
     is_bare = bool(sources) and not workspace.specification.exists()
     spec = None if is_bare else workspace.load()
-    accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)
-    fingerprints = known_findings(baseline)
-    other = policy_of(policy, workspace)
+    accepted = more_waivers(
+        options.waivers, [target.id for target in spec.targets] if spec else None
+    )
+    fingerprints = known_findings(options.baseline)
+    other = policy_of(options.policy, workspace)
 
     def judge_of(spec: Spec | None) -> Judge:
         if other is not None:
             spec = replace_policy(spec or bare_spec(), other)
-        return judge_for(spec, accepted, fail_on, date.today(), fingerprints)
+        return judge_for(spec, accepted, options.fail_on, date.today(), fingerprints)
 
     with ExitStack() as stack:
         reader = stack.enter_context(workspace.wheels())
         session = AuditSession(
             AuditInputs(
-                tuple(os.fspath(source) for source in sources),
+                sources,
                 spec,
                 spec.root if spec is not None and not sources else Path(),
             ),
             CachingReader(reader) if fix or since is not None else reader,
             judge_of(spec),
             stack.enter_context(workspace.progress()),
-            load=workspace.load,
-            judge_of=judge_of,
-            backends=tuple(backends),
-            globs=tuple(select),
-            subset=subset,
-            python=python,
-            platform=platform,
-            cache=workspace.user_cache(),
-            offline=workspace.offline,
-            deep=deep,
-            strict=strict,
-            asking=workspace.advisories(vulnerabilities),
+            options,
+            judge_of,
         )
         # Before anything else: what cannot be compared need not be audited.
         then = stack.enter_context(_inputs_at(session, since)) if since is not None else None
@@ -190,15 +142,15 @@ def audit(
         if fix:
             from buildmatrix.commands.audit.fixing import fixed
 
-            outcomes, report = fixed(session, outcomes, report, dry_run=dry_run)
+            outcomes, report = fixed(session, outcomes, report, dry_run=options.dry_run)
         if since is not None and then is not None:
             from buildmatrix.commands.diff.revision import reduce_report as new_since
 
             report = new_since(session, outcomes, report, since, then)
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
-    code = most_severe([*decided, exit_code(report, fail_on, strict)])
-    return CommandResult(add_gone(report, baseline), code, RUN, session.inputs.root)
+    code = most_severe([*decided, exit_code(report, options.fail_on, options.strict)])
+    return CommandResult(add_gone(report, options.baseline), code, RUN, session.inputs.root)
 
 
 def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli import completing
-from buildmatrix.cli.options import (
-    CommandSettings,
-    Part,
-    Sharding,
-    load,
-    option,
-    selection_options,
-    shard_options,
-    vulnerabilities_option,
-    workspace,
-)
-from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
+from buildmatrix.cli.options import Part, Sharding, option, shard_options, stack_options, take
+from buildmatrix.cli.output import Output, report_output
 from buildmatrix.cli.workspace import cache_option
+from buildmatrix.commands.options import AuditOptions, list_sources
 
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult
@@ -31,63 +20,26 @@ if TYPE_CHECKING:
 
 
 @click.command("audit")
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completing.sources)
-@option(
-    "-r",
-    "--requirement",
-    "requirements",
-    multiple=True,
-    metavar="FILE",
-    help="Audit this requirements file: the same as requirements:FILE.",
+@take(
+    AuditOptions,
+    select=option(
+        "-r",
+        "--requirement",
+        "requirements",
+        multiple=True,
+        metavar="FILE",
+        help="Audit this requirements file: the same as requirements:FILE.",
+    ),
+    backends=shard_options,
+    fix=option("--offline", is_flag=True, help="Use caches only."),
+    fail_on=stack_options(cache_option, report_output),
 )
-@selection_options
-@shard_options
-@option(
-    "--backend",
-    "backends",
-    multiple=True,
-    metavar="NAME",
-    help="Judge for this backend only: rocm, or with a version, cuda12.8.",
-)
-@option("--python", metavar="VERSION", help="For this Python, 3.12, instead of the target's.")
-@option("--platform", metavar="NAME", help="For this platform, linux/arm64.")
-@option("--deep", is_flag=True, help="Read whole binaries: complete lists of architectures.")
-@option("--offline", is_flag=True, help="Use caches only.")
-@option("--fix", is_flag=True, help="Try the fixes of findings, and write those that work.")
-@option("--dry-run", is_flag=True, help="With --fix: show the changes without writing them.")
-@option(
-    "--diff", "ref", metavar="REF", help="Show only findings that are new since this git revision."
-)
-@vulnerabilities_option
-@cache_option
-@report_options
-@policy_option
-@click.pass_obj
 def audit_command(
-    settings: CommandSettings,
+    options: AuditOptions,
     /,
-    sources: tuple[str, ...],
     requirements: tuple[str, ...],
-    globs: tuple[str, ...],
-    subset: str | None,
     sharding: Sharding | None,
-    backends: tuple[str, ...],
-    python: str | None,
-    platform: str | None,
-    deep: bool,
-    offline: bool,
-    fix: bool,
-    dry_run: bool,
-    ref: str | None,
-    no_vulnerabilities: bool,
-    no_cache: bool,
-    formats: tuple[str, ...],
-    output: Path | None,
-    fail_on: Any,
-    strict: bool,
-    waivers: Path | None,
-    baseline: Path | None,
-    policy: str | None,
+    to: Output,
 ) -> int:
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
 
@@ -99,38 +51,20 @@ def audit_command(
     from buildmatrix.commands.audit.session import share_one_heap
     from buildmatrix.sources.points import spec_targets
 
-    pairs = check_formats(formats, output)
-    sources += tuple(f"requirements:{file}" for file in requirements)
+    sources = (*list_sources(options.sources), *(f"requirements:{file}" for file in requirements))
     share_one_heap()
     part = Part(())
     if sharding is not None:
         if sources:
             raise UsageError("--shard divides the targets of the specification; give no SOURCE")
-        spec = load(settings)
-        part = sharding.of(tuple(spec_targets(spec, globs, subset, backends)), settings)
+        spec = options.workspace.load()
+        targets = spec_targets(spec, options.select, options.subset, options.backends)
+        part = sharding.of(tuple(targets), options.workspace.log)
         if not part.targets:
-            return write_result(_marked(_make_empty_audit(spec), part), pairs, output)
-        globs, subset, backends = tuple(target.id for target in part.targets), None, ()
-    result = audit(
-        *sources,
-        backends=backends,
-        select=globs,
-        subset=subset,
-        python=python,
-        platform=platform,
-        deep=deep,
-        vulnerabilities=not no_vulnerabilities,
-        fix=fix,
-        dry_run=dry_run,
-        since=ref,
-        fail_on=fail_on,
-        strict=strict,
-        waivers=waivers,
-        baseline=baseline,
-        policy=policy,
-        workspace=workspace(settings, no_cache=no_cache, offline=offline),
-    )
-    return write_result(_marked(result, part), pairs, output)
+            return to.write(_marked(_make_empty_audit(spec), part))
+        ids = tuple(target.id for target in part.targets)
+        options = replace(options, select=ids, subset=None, backends=())
+    return to.write(_marked(audit(replace(options, sources=sources)), part))
 
 
 def _marked(result: CommandResult[Report], part: Part) -> CommandResult[Report]:

@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
-from buildmatrix.commands.workspace import Level, Workspace
+from buildmatrix.commands.workspace import Level, Log, Workspace
 from buildmatrix.engines.choice import AUTO
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
@@ -404,7 +404,7 @@ class Sharding:
     #: Reports of earlier runs as JSON, and state folders (`.buildmatrix/state`).
     timings: tuple[Path, ...]
 
-    def of(self, targets: Sequence[Target], settings: CommandSettings) -> Part:
+    def of(self, targets: Sequence[Target], log: Log) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
         from buildmatrix.matrix.matrix import divide_targets, plan_digest
 
@@ -416,8 +416,7 @@ class Sharding:
         count = self.shard.count
         numbers = divide_targets(targets, seconds, count)
         part = tuple(target for target in targets if numbers[target.id] == self.shard.number)
-        if not settings.quiet:
-            complain(f"shard {self.shard}: {len(part)} of {len(targets)} targets")
+        log("info", f"shard {self.shard}: {len(part)} of {len(targets)} targets")
         return Part(part, self.shard, plan_digest(numbers, count))
 
 
@@ -458,7 +457,9 @@ def load_shard(
 ) -> tuple[Spec, Part]:
     """The specification, and the targets of the shard among those that were selected."""
     spec, targets = load_targets(settings, globs, subset)
-    return spec, Part(targets) if sharding is None else sharding.of(targets, settings)
+    return spec, Part(targets) if sharding is None else sharding.of(
+        targets, workspace(settings).log
+    )
 
 
 def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:

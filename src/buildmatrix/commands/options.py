@@ -10,6 +10,7 @@ class, and those of its other bases behind them.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from buildmatrix.matrix.model import FailOn
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
+#: One SOURCE or several.
+Sources = StrPath | Sequence[StrPath]
 
 
 def option(default: T, help: str, *flags: str, **more: Any) -> T:
@@ -35,6 +38,12 @@ def argument(help: str, **more: Any) -> dict[str, Any]:
     return {"help": help, "flags": None, **more}
 
 
+def list_sources(sources: Sources) -> tuple[str, ...]:
+    """SOURCEs as texts."""
+    several = (sources,) if isinstance(sources, str | os.PathLike) else sources
+    return tuple(os.fspath(source) for source in several)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """What every command takes."""
@@ -43,6 +52,14 @@ class CommandOptions:
         default_factory=Workspace,
         metadata={"help": "this machine and the project; the current folder by default"},
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions(CommandOptions):
+    """Which targets of the specification are meant."""
+
+    select: Sequence[str] = option((), "Targets by identifier; !GLOB excludes.", metavar="GLOB")
+    subset: str | None = option(None, "A subset that the specification names.", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +119,38 @@ class ScanOptions(CommandOptions, ImageOptions, JudgingOptions):
         metavar="TARGET",
     )
     runtime: str = option("any", "The backend's version, 12.8 for CUDA.", metavar="VERSION")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(SelectionOptions, JudgingOptions):
+    """Options of `audit`; without `sources`, the targets of the specification are audited."""
+
+    sources: Sources = field(
+        default=(),
+        kw_only=False,
+        metadata=argument(
+            "requirements files, locks, `pyproject.toml`, `pypi:NAME==VERSION`, wheels",
+            nargs=-1,
+            metavar="[SOURCE]...",
+            completes="sources",
+        ),
+    )
+    backends: Sequence[str] = option(
+        (),
+        "Judge for this backend only: rocm, or with a version, cuda12.8.",
+        "--backend",
+        metavar="NAME",
+    )
+    python: str | None = option(
+        None, "For this Python, 3.12, instead of the target's.", metavar="VERSION"
+    )
+    platform: str | None = option(None, "For this platform, linux/arm64.", metavar="NAME")
+    deep: bool = option(False, "Read whole binaries: complete lists of architectures.")
+    fix: bool = option(False, "Try the fixes of findings, and write those that work.")
+    dry_run: bool = option(False, "With --fix: show the changes without writing them.")
+    since: str | None = option(
+        None, "Show only findings that are new since this git revision.", "--diff", metavar="REF"
+    )
+    vulnerabilities: bool = option(
+        True, "Do not check for known vulnerabilities.", "--no-vulnerabilities"
+    )

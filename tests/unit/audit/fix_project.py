@@ -15,6 +15,8 @@ from package_index import PackageIndex, serve
 
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, judge_for
+from buildmatrix.commands.options import AuditOptions
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.reading import CachingReader
 from buildmatrix.locks.index.wheels import WheelReader
@@ -83,9 +85,8 @@ def session(root: Path, *sources: str, **more: Any) -> Iterator[AuditSession]:
             CachingReader(WheelReader(client, None)),
             judge_of(spec),
             Silent(),
-            load=load_spec,
-            judge_of=judge_of,
-            **more,
+            AuditOptions(vulnerabilities=False, workspace=Workspace(cache=False), **more),
+            judge_of,
         )
 
 

@@ -108,7 +108,7 @@ class _FixTrials:
             [tried for tried in tried_ways.values() if tried.draft is not None]
         )
         self.session.progress.end(_STEP)
-        index = None if self.session.offline else ask_index
+        index = None if self.session.options.workspace.offline else ask_index
         findings = look_up(add_trials(self.report, cases, tried_ways), self.results, index)
         return Outcome(
             replace(
@@ -402,7 +402,7 @@ def _written(session: AuditSession, results: Results, outcome: Outcome) -> tuple
     notes = list(fixes_tried.notes)
     inputs = session.inputs
     if not inputs.sources and inputs.spec is not None:
-        inputs = AuditInputs((), session.load(inputs.spec.path), inputs.root)
+        inputs = AuditInputs((), session.options.workspace.load(inputs.spec.path), inputs.root)
         spec = inputs.spec
         if spec is not None and any(
             (spec.root / target.lock_file).exists() for target in spec.targets

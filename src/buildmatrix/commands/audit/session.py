@@ -12,9 +12,8 @@ from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import shown
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.images.store.cache import Cache
+from buildmatrix.commands.options import AuditOptions
 from buildmatrix.judge.acceptance import FailOn
-from buildmatrix.judge.advisories.advisories import AdvisoryOptions
 from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec
@@ -41,20 +40,9 @@ class AuditSession:
     reader: Reader
     judge: Judge
     progress: Progress
-    #: Reads a specification, and checks it against the catalogue.
-    load: Callable[[Path], Spec]
+    options: AuditOptions
     #: Rules with the policy and the waivers of a specification, or of none.
     judge_of: Callable[[Spec | None], Judge]
-    backends: tuple[str, ...] = ()
-    globs: tuple[str, ...] = ()
-    subset: str | None = None
-    python: str | None = None
-    platform: str | None = None
-    cache: Cache | None = None
-    offline: bool = False
-    deep: bool = False
-    strict: bool = False
-    asking: AdvisoryOptions | None = None
 
     def resolve(
         self,
@@ -70,19 +58,19 @@ class AuditSession:
 
         `globs` choose other targets, `python` is used where the command line names none.
         """
-        inputs = inputs or self.inputs
+        inputs, options = inputs or self.inputs, self.options
         return resolve_sources(
             inputs.sources,
             inputs.spec,
             # Targets that are named one by one need no narrowing.
-            backends=self.backends if globs is None else (),
-            globs=self.globs if globs is None else globs,
-            subset=self.subset if globs is None else None,
-            python=self.python or python,
-            platform=self.platform,
+            backends=options.backends if globs is None else (),
+            globs=options.select if globs is None else globs,
+            subset=options.subset if globs is None else None,
+            python=options.python or python,
+            platform=options.platform,
             root=inputs.root,
-            cache=self.cache,
-            offline=self.offline,
+            cache=options.workspace.user_cache(),
+            offline=options.workspace.offline,
             missing_ok=missing_ok,
             relock=relock,
             change=change,
@@ -94,15 +82,16 @@ class AuditSession:
     ) -> Report:
         """Audit the resolved distributions."""
         sources, spec = self.inputs.sources, self.inputs.spec
+        options, wanted = self.options, self.options.vulnerabilities and advisories
         report = audit(
             subject_of(sources, spec),
             results,
             self.reader,
             judge or self.judge,
             self.progress,
-            deep=self.deep,
-            strict=self.strict,
-            asking=self.asking if advisories else None,
+            deep=options.deep,
+            strict=options.strict,
+            asking=options.workspace.advisories(wanted),
         )
         return report if sources or spec is None else replace(report, project=spec.title)
 

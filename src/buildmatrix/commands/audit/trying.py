@@ -187,7 +187,7 @@ class Bench:
                     text.path == spec.path.resolve() for text in draft.texts.values()
                 ):
                     place = root / _below(spec.path, inputs.root)
-                    spec = self.session.load(place)
+                    spec = self.session.options.workspace.load(place)
             sources = tuple(_relative(source, inputs.root) for source in draft.sources)
             results = self.session.resolve(
                 AuditInputs(sources, spec, root),

@@ -165,7 +165,7 @@ def _load_spec(
             "" if has_sources else f"{spec.path} does not exist at {ref}: all of it is new",
         )
     try:
-        return session.load(path), ""
+        return session.options.workspace.load(path), ""
     except BuildmatrixError as error:
         first = error.message.splitlines()[0].removeprefix(f"{path}:")
         consequence = (
