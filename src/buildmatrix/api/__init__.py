@@ -11,11 +11,10 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import judging
+from buildmatrix.api import judging, questions
 from buildmatrix.api.fleets import fleet_audit, fleet_scan
-from buildmatrix.api.questions import diff, drift, why
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.commands.options import AuditOptions, ScanOptions
+from buildmatrix.commands.options import AuditOptions, DiffOptions, DriftOptions, ScanOptions
 from buildmatrix.commands.workspace import CommandResult, Workspace
 
 P = ParamSpec("P")
@@ -40,7 +39,10 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 
 
 audit = _by_name(AuditOptions, judging.audit)
+diff = _by_name(DiffOptions, questions.diff)
+drift = _by_name(DriftOptions, questions.drift)
 scan = _by_name(ScanOptions, judging.scan)
+why = _by_name(questions.WhyOptions, questions.why)
 
 __all__ = [
     "BuildmatrixError",

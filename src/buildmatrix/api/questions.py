@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.judging import more_waivers
 from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
-from buildmatrix.commands.workspace import CommandResult, Workspace
+from buildmatrix.commands.options import (
+    CommandOptions,
+    DiffOptions,
+    DriftOptions,
+    ImageOptions,
+    StrPath,
+    argument,
+    list_sources,
+    option,
+)
+from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import DIFF, DRIFT, WHY
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import OpenTree
-    from buildmatrix.judge.acceptance import FailOn
     from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.why.model import Answer
 
 
-def diff(
-    before: str | os.PathLike[str],
-    after: str | os.PathLike[str],
-    *,
-    backend: str | None = None,
-    runtime: str | None = None,
-    python: str | None = None,
-    select: Sequence[str] = (),
-    layers: bool = False,
-    deep: bool = False,
-    platform: str | None = None,
-    fail_on: FailOn | None = None,
-    waivers: Path | None = None,
-    workspace: Workspace | None = None,
-) -> CommandResult[Comparison]:
+def diff(options: DiffOptions) -> CommandResult[Comparison]:
     """Show what differs between two sources, and fail where a finding is new.
-
-    Args:
-        before: SOURCE, as on the command line: an image, a folder, a lock, a saved report, ...
-        after: the other one, of the same kind.
-        backend: judge both for this backend; by default what images and reports say.
-        runtime: the backend's version, 12.8 for CUDA.
-        python: for a lock or requirements: this Python, `3.12`.
-        select: targets of a report by identifier.
-        layers: for targets, compare the layers too; exports their images.
-        deep: for locks, read whole wheels.
-        platform: `OS/ARCH`, of images for several platforms.
-        fail_on: the least severe new finding that makes the result fail. None is `error` where
-            findings can be compared, and nothing where they cannot.
-        waivers: a file with more `[[waive]]` tables.
-        workspace: this machine and the project; the current folder by default.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
@@ -60,21 +38,26 @@ def diff(
     from buildmatrix.commands.diff.sides import DiffSettings
     from buildmatrix.commands.diff.sources import read_sides
 
-    workspace = workspace or Workspace()
+    if options.subset is not None:
+        raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
+    workspace, fail_on, (before, after) = (
+        options.workspace,
+        options.fail_on,
+        list_sources((options.before, options.after)),
+    )
     spec = workspace.declared()
     first, second = (workspace.parse(source, "diff", spec) for source in (before, after))
-    command.check_kinds((os.fspath(before), first.is_wheel), (os.fspath(after), second.is_wheel))
-    with workspace.reading(platform=platform, deep=deep, python=python) as usual:
+    command.check_kinds((before, first.is_wheel), (after, second.is_wheel))
+    with workspace.reading(
+        platform=options.platform, deep=options.deep, python=options.python
+    ) as usual:
         settings = DiffSettings(
-            replace(usual, layers=layers),
+            options,
+            replace(usual, layers=options.layers),
             spec,
-            backend=backend,
-            runtime=runtime,
-            globs=tuple(select),
-            fail_on=fail_on or "error",
-            waivers=more_waivers(waivers, None),
-            data_files=workspace.data_files(),
-            today=date.today(),
+            more_waivers(options.waivers, None),
+            workspace.data_files(),
+            date.today(),
         )
         sides = read_sides(first, second, settings)
     comparison = command.compare_sides(*sides)
@@ -84,27 +67,8 @@ def diff(
     return CommandResult(comparison, command.exit_code(comparison, fail_on or "error"), DIFF)
 
 
-def drift(
-    source: str | os.PathLike[str] | None = None,
-    *,
-    backend: str | None = None,
-    select: Sequence[str] = (),
-    subset: str | None = None,
-    python: str | None = None,
-    fail_on: FailOn = "error",
-    workspace: Workspace | None = None,
-) -> CommandResult[Drifts]:
+def drift(options: DriftOptions) -> CommandResult[Drifts]:
     """Show which distributions differ in version between targets without a reason.
-
-    Args:
-        source: requirements or a lock, compared between its backends; the targets of the
-            specification without it.
-        backend: this backend only.
-        select: targets by identifier; `!GLOB` excludes.
-        subset: a subset that the specification names.
-        python: this Python, `3.12`, in place of the target's.
-        fail_on: the least severe finding that makes the result fail.
-        workspace: this machine and the project; the current folder by default.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
@@ -112,19 +76,20 @@ def drift(
     from buildmatrix.commands.diff.drift import exit_code
     from buildmatrix.sources.resolved import resolve_sources
 
-    workspace = workspace or Workspace()
+    workspace = options.workspace
+    sources = list_sources(() if options.source is None else options.source)
     spec = None
-    if source is None or workspace.specification.is_file():
+    if not sources or workspace.specification.is_file():
         spec = workspace.load()
     with workspace.progress() as display:
         resolved = resolve_sources(
-            () if source is None else (os.fspath(source),),
+            sources,
             spec,
-            backends=[backend] if backend else [],
-            globs=select,
-            subset=subset,
-            python=python,
-            root=spec.root if spec is not None and source is None else Path(),
+            backends=[options.backend] if options.backend else [],
+            globs=options.select,
+            subset=options.subset,
+            python=options.python,
+            root=spec.root if spec is not None and not sources else Path(),
             cache=workspace.user_cache(),
             offline=workspace.offline,
             progress=display,
@@ -134,7 +99,7 @@ def drift(
             "drift is between targets, and only one was chosen; choose more with --select"
         )
     drifts = compared(resolved, spec.catalogue_files if spec is not None else ())
-    return CommandResult(drifts, exit_code(drifts, resolved, fail_on), DRIFT)
+    return CommandResult(drifts, exit_code(drifts, resolved, options.fail_on), DRIFT)
 
 
 #: Nodes that one answer shows in full; `every` shows more.
@@ -145,61 +110,72 @@ CHAINS = 200
 _UNREAD_SYMBOLS = "which symbols make links necessary (--symbols exports the image to read them)"
 
 
-def why(
-    source: str | os.PathLike[str],
-    library: str,
-    *,
-    every: bool = False,
-    symbols: bool | None = None,
-    layers: bool | None = None,
-    lock: Path | None = None,
-    backend: str | None = None,
-    select: str | None = None,
-    deep: bool = False,
-    platform: str | None = None,
-    workspace: Workspace | None = None,
-) -> CommandResult[Answer]:
-    """Show why a library is in a source: who asked for it, who links it, where the loader finds it.
+@dataclass(frozen=True, kw_only=True)
+class WhyOptions(CommandOptions, ImageOptions):
+    """Options of `why`."""
 
-    Args:
-        source: SOURCE, as on the command line: what `scan` reads, a target, `lock:FILE`, ...
-        library: a soname, a pattern, a path, a distribution, a vendor or a backend.
-        every: every chain, not only the shortest.
-        symbols: whether to read which symbols make a link necessary; by default where files are at
-            hand.
-        layers: whether to say which layer of a target's image brought it; True tries again where an
-            earlier answer could not say.
-        lock: the lock that the source was installed from.
-        backend: which backend is meant where a lock or requirements are the source.
-        select: which target is meant there.
-        deep: read whole wheels there.
-        platform: `OS/ARCH`, of an image for several platforms.
-        workspace: this machine and the project; the current folder by default.
+    source: StrPath = field(
+        kw_only=False,
+        metadata=argument("what `scan` reads, a target, `lock:FILE`, ...", completes="sources"),
+    )
+    library: str = field(
+        kw_only=False,
+        metadata=argument(
+            "a soname, a pattern, a path, a distribution, a vendor or a backend",
+            completes="libraries",
+        ),
+    )
+    every: bool = option(False, "Every chain, not only the shortest.", "--all")
+    symbols: bool | None = option(
+        None,
+        "Read the symbols that each link is used for.  [default: if files are at hand]",
+        "--symbols/--no-symbols",
+    )
+    #: True tries again where an earlier answer could not say.
+    layers: bool | None = option(
+        None,
+        "Show the layer of a target's image that brought it; exports the image once.  "
+        "[default: layers]",
+        "--layers/--no-layers",
+    )
+    lock: Path | None = option(None, "Lock from which SOURCE was installed.")
+    backend: str | None = option(
+        None, "For `lock:` and similar sources: the backend.", metavar="NAME"
+    )
+    select: str | None = option(
+        None, "For `lock:` and similar sources: the target.", metavar="TARGET"
+    )
+    deep: bool = option(False, "For `lock:` and similar sources: read whole wheels.")
+
+
+def why(options: WhyOptions) -> CommandResult[Answer]:
+    """Show why a library is in a source: who asked for it, who links it, where the loader finds it.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
     from buildmatrix.commands.why.run import answer_question, load_graph
 
+    library, every, symbols = options.library, options.every, options.symbols
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
-    workspace = workspace or Workspace()
+    workspace = options.workspace
     spec = workspace.declared()
-    parsed = workspace.parse(source, "why", spec)
-    with workspace.reading(platform=platform, deep=deep) as usual:
-        options = replace(
+    parsed = workspace.parse(options.source, "why", spec)
+    with workspace.reading(platform=options.platform, deep=options.deep) as usual:
+        reading = replace(
             usual,
-            layers=layers is not False,
-            again=layers is True,
+            layers=options.layers is not False,
+            again=options.layers is True,
             spec=spec,
-            lock=lock,
-            select=select,
-            backend=backend,
+            lock=options.lock,
+            select=options.select,
+            backend=options.backend,
         )
-        graph = load_graph(parsed, options)
+        graph = load_graph(parsed, reading)
     subjects = ALL_SUBJECTS if every else SUBJECTS
     answer = answer_question(graph, library, every=every, subjects=subjects, most=CHAINS)
     if any(edge.kind == "needs" for subject in answer.subjects for edge in subject.links):
-        tree, is_near = parsed.open(options), parsed.is_near
+        tree, is_near = parsed.open(reading), parsed.is_near
         answer = _with_symbols(answer, tree, is_near if symbols is None else symbols, every)
         if tree is not None and symbols is None and not is_near:
             answer = replace(answer, notes=(*answer.notes, _UNREAD_SYMBOLS))

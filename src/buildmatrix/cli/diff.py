@@ -2,85 +2,41 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import (
-    CommandSettings,
-    formats_option,
-    option,
-    output_option,
-    selection_options,
-    workspace,
-)
-from buildmatrix.cli.output import check_formats, write_result
-from buildmatrix.cli.workspace import engine_option, image_options
-from buildmatrix.reports.formats import DIFF, names
-
-if TYPE_CHECKING:
-    from buildmatrix.judge.acceptance import FailOn
-
-
-FORMATS = names(DIFF)
+from buildmatrix.cli.options import option, stack_options, take
+from buildmatrix.cli.output import Output, writes
+from buildmatrix.cli.workspace import cache_option, engine_option
+from buildmatrix.commands.options import ComparisonOptions, DiffOptions, DriftOptions
+from buildmatrix.reports.formats import DIFF
 
 
 @click.command("diff")
 @click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]", shell_complete=completing.sources)
-@option(
-    "--targets",
-    "across",
-    is_flag=True,
-    help="Compare the targets of the specification with each other, instead of two SOURCEs.",
+@take(
+    ComparisonOptions,
+    select=option(
+        "--targets",
+        "across",
+        is_flag=True,
+        help="Compare the targets of the specification with each other, instead of two SOURCEs.",
+    ),
+    platform=stack_options(
+        option("--all", "every", is_flag=True, help="List everything."),
+        option("--offline", is_flag=True, help="Use caches only."),
+    ),
+    fail_on=stack_options(cache_option, writes(DIFF)),
+    last=engine_option,
 )
-@selection_options
-@option(
-    "--backend",
-    metavar="NAME",
-    help="Judge both for this backend; defaults to that of images and reports.",
-)
-@option("--runtime", metavar="VERSION", help="The backend's version, 12.8 for CUDA.")
-@option("--python", metavar="VERSION", help="For a lock or requirements: this Python, 3.12.")
-@option("--layers", is_flag=True, help="For targets, compare the layers too; exports their images.")
-@option("--deep", is_flag=True, help="For locks, read whole wheels.")
-@option("--all", "every", is_flag=True, help="List everything.")
-@option("--offline", is_flag=True, help="Use caches only.")
-@image_options
-@formats_option(FORMATS)
-@output_option()
-@option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "note", "never"]),
-    default=None,
-    help="Lowest severity of a new finding that gives exit code 1.  [default: error]",
-)
-@option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
-@engine_option
-@click.pass_obj
 def diff_command(
-    settings: CommandSettings,
+    options: ComparisonOptions,
     /,
     sources: tuple[str, ...],
     across: bool,
-    globs: tuple[str, ...],
-    subset: str | None,
-    backend: str | None,
-    runtime: str | None,
-    python: str | None,
-    layers: bool,
-    deep: bool,
     every: bool,
-    offline: bool,
-    engine: str,
-    platform: str | None,
-    no_cache: bool,
-    formats: tuple[str, ...],
-    output: Path | None,
-    fail_on: FailOn | None,
-    waivers: Path | None,
+    to: Output,
 ) -> int:
     """Show the differences between BEFORE and AFTER, and fail if a finding is new.
 
@@ -93,8 +49,6 @@ def diff_command(
     """
     from buildmatrix.api import questions
 
-    pairs = check_formats(formats, output, FORMATS)
-    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
     if across:
         if len(sources) > 1:
             raise UsageError(
@@ -102,34 +56,21 @@ def diff_command(
                 f"{len(sources)}"
             )
         drifts = questions.drift(
-            *sources,
-            backend=backend,
-            select=globs,
-            subset=subset,
-            python=python,
-            fail_on=fail_on or "error",
-            workspace=here,
+            DriftOptions(
+                *sources,
+                backend=options.backend,
+                select=options.select,
+                subset=options.subset,
+                python=options.python,
+                fail_on=options.fail_on or "error",
+                workspace=options.workspace,
+            )
         )
-        return write_result(drifts, pairs, output, every=every)
+        return to.write(drifts, every=every)
     if len(sources) != 2:
         raise UsageError(
             f"diff compares two things, and {len(sources) or 'none'} "
             f"{'is' if len(sources) == 1 else 'are'} named: write `buildmatrix diff BEFORE AFTER`, "
             "or `buildmatrix diff --targets` for the targets of the specification"
         )
-    if subset is not None:
-        raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
-    comparison = questions.diff(
-        *sources,
-        backend=backend,
-        runtime=runtime,
-        python=python,
-        select=globs,
-        layers=layers,
-        deep=deep,
-        platform=platform,
-        fail_on=fail_on,
-        waivers=waivers,
-        workspace=here,
-    )
-    return write_result(comparison, pairs, output, every=every)
+    return to.write(questions.diff(DiffOptions(*sources, **vars(options))), every=every)

@@ -17,6 +17,7 @@ from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
 from buildmatrix.cli.options import (
     Decorator,
+    format_option,
     formats_option,
     option,
     output_option,
@@ -167,6 +168,20 @@ def writes(formats: Sequence[Format], file: str = "File; - is stdout.") -> Decor
             return command(*arguments, to=to, **others)
 
         return stack_options(formats_option(choices), output_option(file))(run)
+
+    return decorate
+
+
+def writes_one(choices: Sequence[str], text: str, *between: Decorator) -> Decorator:
+    """The same for a command that writes one of the formats `choices`; `text` is the help."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(*arguments: Any, format_: str, output: Path | None, **others: Any) -> Any:
+            return command(*arguments, to=Output([(format_, None)], output), **others)
+
+        shown = format_option("format_", choices, text)
+        return stack_options(shown, *between, output_option())(run)
 
     return decorate
 

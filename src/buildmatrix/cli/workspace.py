@@ -30,9 +30,13 @@ cache_option = option(
 
 image_options = stack_options(platform_option, cache_option)
 
+wheels_offline_option = option(
+    "--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."
+)
+
 wheel_options = stack_options(
     option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
-    option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."),
+    wheels_offline_option,
 )
 
 

@@ -24,6 +24,11 @@ StrPath = str | os.PathLike[str]
 Sources = StrPath | Sequence[StrPath]
 
 
+PLATFORM = "Platform of a multi-platform image.  [default: this machine's]"
+FAIL_ON = "Lowest severity that gives exit code 1."
+WAIVERS = "More [[waive]] tables, in a file."
+
+
 def option(default: T, help: str, *flags: str, **more: Any) -> T:
     """A field that is an option, called as the field unless `flags` name it.
 
@@ -66,7 +71,7 @@ class SelectionOptions(CommandOptions):
 class ReportOptions:
     """What makes a report fail."""
 
-    fail_on: FailOn = option("error", "Lowest severity that gives exit code 1.", show_default=True)
+    fail_on: FailOn = option("error", FAIL_ON, show_default=True)
     strict: bool = option(False, "What is undecided fails.")
 
 
@@ -74,7 +79,7 @@ class ReportOptions:
 class AcceptingOptions(ReportOptions):
     """What is accepted, and makes nothing fail."""
 
-    waivers: Path | None = option(None, "More [[waive]] tables, in a file.")
+    waivers: Path | None = option(None, WAIVERS)
     baseline: Path | None = option(
         None, "An earlier report (--format json): its findings do not fail."
     )
@@ -95,11 +100,7 @@ class JudgingOptions(AcceptingOptions):
 class ImageOptions:
     """Which image is meant."""
 
-    platform: str | None = option(
-        None,
-        "Platform of a multi-platform image.  [default: this machine's]",
-        metavar="OS/ARCH",
-    )
+    platform: str | None = option(None, PLATFORM, metavar="OS/ARCH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,3 +155,51 @@ class AuditOptions(SelectionOptions, JudgingOptions):
     vulnerabilities: bool = option(
         True, "Do not check for known vulnerabilities.", "--no-vulnerabilities"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(SelectionOptions):
+    """Options of `diff`, whatever it compares."""
+
+    backend: str | None = option(
+        None,
+        "Judge both for this backend; defaults to that of images and reports.",
+        metavar="NAME",
+    )
+    runtime: str | None = option(None, "The backend's version, 12.8 for CUDA.", metavar="VERSION")
+    python: str | None = option(
+        None, "For a lock or requirements: this Python, 3.12.", metavar="VERSION"
+    )
+    layers: bool = option(False, "For targets, compare the layers too; exports their images.")
+    deep: bool = option(False, "For locks, read whole wheels.")
+    platform: str | None = option(None, PLATFORM, metavar="OS/ARCH")
+    #: None: `error` where findings can be compared, and nothing where they cannot.
+    fail_on: FailOn | None = option(
+        None, "Lowest severity of a new finding that gives exit code 1.  [default: error]"
+    )
+    waivers: Path | None = option(None, WAIVERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(ComparisonOptions):
+    """Options of `diff BEFORE AFTER`."""
+
+    before: StrPath = field(kw_only=False, metadata={"help": "SOURCE, as on the command line"})
+    after: StrPath = field(kw_only=False, metadata={"help": "the other one, of the same kind"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftOptions(SelectionOptions):
+    """Options of `diff --targets`."""
+
+    source: StrPath | None = field(
+        default=None,
+        kw_only=False,
+        metadata={
+            "help": "requirements or a lock, compared between its backends; by default the "
+            "targets of the specification"
+        },
+    )
+    backend: str | None = option(None, "This backend only.")
+    python: str | None = option(None, "This Python, 3.12, instead of the target's.")
+    fail_on: FailOn = option("error", FAIL_ON)

@@ -39,7 +39,7 @@ def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
 
     Raises the errors of resolving, and `UsageError` if the target is ambiguous.
     """
-    index, spec, text = settings.options.index(), settings.spec(), source.text
+    index, spec, text = settings.reading.index(), settings.spec(), source.text
     globs, backends = _select_targets(source, spec, settings)
     resolved = same_for_all(text, resolved_for(source, spec, index, backends, globs))
     reader = CachingReader(index.reader)
@@ -60,10 +60,10 @@ def _select_targets(
     source: Declared, spec: Spec | None, settings: DiffSettings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the targets of the specification, or backends, that a source is read for."""
-    if spec is not None and settings.globs:
-        return settings.globs, ()
-    if settings.backend is not None:
-        return (), (f"{settings.backend}{settings.runtime or ''}",)
+    if spec is not None and settings.options.select:
+        return settings.options.select, ()
+    if settings.options.backend is not None:
+        return (), (f"{settings.options.backend}{settings.options.runtime or ''}",)
     nothing: tuple[Sequence[str], Sequence[str]]
     nothing = (), (settings.fallback,) if settings.fallback is not None else ()
     own = own_target(source, spec)
@@ -83,7 +83,9 @@ def _judge(
     settings: DiffSettings,
     index: OnlineIndex,
 ) -> Side:
-    judge = judge_for(spec, settings.waivers, settings.fail_on, settings.today, ())
+    judge = judge_for(
+        spec, settings.waivers, settings.options.fail_on or "error", settings.today, ()
+    )
     report = audit(side.source, [resolved], reader, judge, index.progress, deep=index.deep)
     return replace(
         side,

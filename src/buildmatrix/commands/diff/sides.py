@@ -11,8 +11,8 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.diff.contents import find_libraries, group_architectures
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.inspect.contents import sum_shares
+from buildmatrix.commands.options import DiffOptions
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.model import Verdict
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Spec, Waiver
@@ -134,21 +134,16 @@ def _add_wheel(
 class DiffSettings:
     """Settings for reading and judging both sides."""
 
-    options: ReadingOptions
+    options: DiffOptions
+    reading: ReadingOptions
     #: The specification of this folder, or None.
     spec: Callable[[], Spec | None]
-    #: Overrides the backend in an image's labels.
-    backend: str | None = None
+    waivers: tuple[Waiver, ...]
+    #: The user's own data files for the catalogue.
+    data_files: tuple[Path, ...]
+    today: date
     #: For sides without a backend: that of the other side.
     fallback: str | None = None
-    runtime: str | None = None
-    #: Targets of a report, or of the specification to be locked.
-    globs: tuple[str, ...] = ()
-    fail_on: FailOn = "error"
-    waivers: tuple[Waiver, ...] = ()
-    #: The user's own data files for the catalogue.
-    data_files: tuple[Path, ...] = ()
-    today: date = date.min
     #: Facts read in this run, by SOURCE.
     facts: dict[str, Facts] = field(default_factory=dict)
 

@@ -49,7 +49,7 @@ _BASE = "org.opencontainers.image.base.name"
 
 def read_sides(before: Source, after: Source, settings: DiffSettings) -> tuple[Side, Side]:
     """Read both sides. One without a backend is judged for that of the other."""
-    _check_backend(settings.backend, settings)
+    _check_backend(settings.options.backend, settings)
     first = read_side(before, settings)
     second = read_side(after, replace(settings, fallback=_single_backend(first)))
     if first.findings is None and _single_backend(second) is not None:
@@ -64,7 +64,7 @@ def _single_backend(side: Side) -> str | None:
 def read_side(source: Source, settings: DiffSettings) -> Side:
     """Read a source, and judge it if a backend is known. Raises the errors of reading."""
     if isinstance(source, SavedReport):
-        return read_report_side(source.path, settings.globs, settings.backend)
+        return read_report_side(source.path, settings.options.select, settings.options.backend)
     if isinstance(source, Declared):
         from buildmatrix.commands.diff.lock_side import read_lock_side
 
@@ -91,12 +91,12 @@ def _check_backend(name: str | None, settings: DiffSettings, prefix: str = "") -
 def _read_tree(source: Installed, settings: DiffSettings) -> Side:
     facts = settings.facts.get(facts_key := str(source))
     if facts is None:
-        facts = settings.facts[facts_key] = source.facts(settings.options)
+        facts = settings.facts[facts_key] = source.facts(settings.reading)
     is_wheel = source.form == "wheel"
     side = Side(facts.label, source.form, is_wheel=is_wheel, base=facts.labels.get(_BASE))
-    backend = settings.backend or facts.backend or settings.fallback
+    backend = settings.options.backend or facts.backend or settings.fallback
     _check_backend(backend, settings, f"{source}: ")
-    runtime = settings.runtime or facts.labels.get(_RUNTIME, ANY)
+    runtime = settings.options.runtime or facts.labels.get(_RUNTIME, ANY)
     target = None
     if backend is not None:
         target = bare_target(str(source), backend, runtime, base=source.name)
@@ -120,9 +120,11 @@ def _add_wheel(side: Side, path: Path) -> Side:
 
 def _read_target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
     """Return the last built image of a target; the result is cached beside it."""
-    if settings.backend is not None and settings.backend != target.backend:
-        raise UsageError(f"{source} is a target for {target.backend}, not for {settings.backend}")
-    options = settings.options
+    if settings.options.backend is not None and settings.options.backend != target.backend:
+        raise UsageError(
+            f"{source} is a target for {target.backend}, not for {settings.options.backend}"
+        )
+    options = settings.reading
 
     def make() -> tuple[Side, tuple[Path, ...]]:
         facts = source.facts(options)
