@@ -1,13 +1,13 @@
 """Prove that a container image contains only what its accelerator backend can use.
 
-The functions of `buildmatrix.api` are here by their names, and are loaded when first used: the scan
-core travels into builders without them.
+The names of `buildmatrix.api.functions` are loaded when first used: the scan core travels into
+builders without them.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from buildmatrix.api import (
+    from buildmatrix.api.functions import (
         BuildmatrixError,
         CommandResult,
         Workspace,
@@ -39,9 +39,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from buildmatrix import api
+    from buildmatrix.api import functions
 
-    return getattr(api, name)
+    return getattr(functions, name)
 
 
 def __dir__() -> list[str]:

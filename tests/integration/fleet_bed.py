@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from fault_proxy import FaultProxy
 
-from buildmatrix.api.fleets import fleet_scan
+from buildmatrix.api.functions import fleet_scan
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.fleet import context

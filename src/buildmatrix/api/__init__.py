@@ -1,58 +1,7 @@
-"""The Python API: `audit`, `scan`, `why`, `diff`, `fleet_scan`, `fleet_audit` as functions.
+"""The Python API: commands as functions of their options.
 
-In: sources and options as plain values, and a `Workspace` with the settings of this machine.
+In: the options of a command (`commands.options`), with a `Workspace` for this machine.
 Out: a `CommandResult`: the document as data, and the exit code.
-`import buildmatrix` has all of these names; the command line calls the same functions.
+The command line calls these functions. `import buildmatrix` has them with their options as keyword
+arguments (`functions`).
 """
-
-from collections.abc import Callable
-from dataclasses import fields
-from functools import update_wrapper
-from inspect import cleandoc, signature
-from typing import Any, ParamSpec, TypeVar, cast
-
-from buildmatrix.api import judging, questions
-from buildmatrix.api.fleets import fleet_audit, fleet_scan
-from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.commands.options import AuditOptions, DiffOptions, DriftOptions, ScanOptions
-from buildmatrix.commands.workspace import CommandResult, Workspace
-
-P = ParamSpec("P")
-Options = TypeVar("Options")
-Result = TypeVar("Result")
-
-
-def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Callable[P, Result]:
-    """`run`, called with the fields of its options as arguments."""
-
-    def call(*values: P.args, **named: P.kwargs) -> Result:
-        return run(kind(*values, **named))
-
-    update_wrapper(call, run)
-    about = {item.name: item.metadata["help"] for item in fields(cast("type[Any]", kind))}
-    listed = "".join(f"    {name}: {text}\n" for name, text in about.items())
-    call.__doc__ = f"{cleandoc(run.__doc__ or '')}\n\nArgs:\n{listed}"
-    returns = run.__annotations__["return"]
-    call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}  # type: ignore[misc]
-    call.__signature__ = signature(kind).replace(return_annotation=returns)  # type: ignore[attr-defined]
-    return call
-
-
-audit = _by_name(AuditOptions, judging.audit)
-diff = _by_name(DiffOptions, questions.diff)
-drift = _by_name(DriftOptions, questions.drift)
-scan = _by_name(ScanOptions, judging.scan)
-why = _by_name(questions.WhyOptions, questions.why)
-
-__all__ = [
-    "BuildmatrixError",
-    "CommandResult",
-    "Workspace",
-    "audit",
-    "diff",
-    "drift",
-    "fleet_audit",
-    "fleet_scan",
-    "scan",
-    "why",
-]

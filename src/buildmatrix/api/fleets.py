@@ -2,56 +2,161 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import ComponentError, UsageError, describe_extra, most_severe
-from buildmatrix.commands.workspace import CommandResult, Workspace
+from buildmatrix.commands.options import (
+    CommandOptions,
+    ImageOptions,
+    ReportOptions,
+    Sources,
+    argument,
+    list_sources,
+    option,
+)
+from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
-    from buildmatrix.fleet.model import BackendPattern
+    from buildmatrix.fleet.model import BackendPattern, WorkerSettings
     from buildmatrix.fleet.reference_lists import SubjectList
     from buildmatrix.fleet.running import ResultJournal, RunOutcome
-    from buildmatrix.judge.acceptance import FailOn
     from buildmatrix.reports.fleet.model import FleetReport
 
 
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions:
+    """Where the work is done, and what becomes of its results."""
+
+    workers: int | None = option(
+        None,
+        "Worker processes on this machine.  [default: one per core]",
+        least=1,
+        most=1000,
+        metavar="N",
+    )
+    scheduler: str = option(
+        "",
+        "Dask scheduler to use instead of local workers: tcp://HOST:PORT or tls://...",
+        metavar="ADDRESS",
+    )
+    store: str = option(
+        "",
+        "Store of facts, shared by workers and later runs: a folder, s3://, gs://, az://.  "
+        "[default: the cache of each machine]",
+        metavar="URL",
+    )
+    since: Path | None = option(
+        None, "An earlier report (--format json) to compare with.", metavar="REPORT"
+    )
+    lines: Path | None = option(
+        None, "File for results as JSON Lines, written as they arrive; - is stdout."
+    )
+
+
+_BACKEND = "Backend to judge for, if nothing else names one."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetScanOptions(CommandOptions, ImageOptions, FleetOptions, ReportOptions):
+    """Options of `fleet scan`."""
+
+    sources: Sources = field(
+        kw_only=False,
+        metadata=argument(
+            "`registry:HOST/PREFIX/*`, a file of references, `pods:FILE`",
+            nargs=-1,
+            required=True,
+            metavar="FLEET...",
+            completes="files",
+        ),
+    )
+    newest: int | None = option(
+        None, "The newest N images of each repository.  [default: all]", least=1, metavar="N"
+    )
+    exclude: Sequence[str] = option((), "Skip images by NAME or NAME:TAG.", metavar="GLOB")
+    nodes: Sequence[Path] = option(
+        (),
+        "Output of `kubectl get nodes -o json`, for pods:.",
+        variable="BUILDMATRIX_FLEET_NODES",
+        metavar="FILE",
+    )
+    backend: str | None = option(None, _BACKEND, metavar="NAME")
+    backend_of: Sequence[str] = option(
+        (), "Backend of images whose name matches: '*/rocm-*=rocm'.", metavar="GLOB=NAME"
+    )
+    would_run_on: Sequence[str] = option(
+        (),
+        "Also check every image against this node class.",
+        metavar="CLASS",
+        completes="node_classes",
+    )
+    owner_labels: Sequence[str] = option(
+        (), "Label of images or pods that names their owner.", "--owner-label", metavar="KEY"
+    )
+    time_limit: int | None = option(
+        None,
+        "Time limit per layer and image, which is undecided after that.  [default: 3600]",
+        least=1,
+        metavar="SECONDS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetAuditOptions(CommandOptions, FleetOptions, ReportOptions):
+    """Options of `fleet audit`."""
+
+    sources: Sources = field(
+        kw_only=False,
+        metadata=argument(
+            "repositories on this machine, folders of them, or lists of paths (`file:NAME`)",
+            nargs=-1,
+            required=True,
+            metavar="REPOSITORIES...",
+            completes="files",
+        ),
+    )
+    backend: str | None = option(None, _BACKEND, metavar="NAME")
+    backend_of: Sequence[str] = option(
+        (), "Backend of files whose path matches: '*/rocm/*=rocm'.", metavar="GLOB=NAME"
+    )
+    platform: str | None = option(
+        None, "Platform to resolve for.  [default: linux/amd64]", metavar="OS/ARCH"
+    )
+
+
 def make_result(
-    sources: Sequence[str | os.PathLike[str]],
+    options: FleetScanOptions | FleetAuditOptions,
+    settings: WorkerSettings,
     listing: SubjectList,
     outcome: RunOutcome,
     journal: ResultJournal | None,
     catalogue: str,
     earlier: FleetReport | None,
-    workspace: Workspace,
-    *,
-    would_run_on: Sequence[str] = (),
-    fail_on: FailOn,
-    strict: bool,
 ) -> CommandResult[FleetReport]:
     """The report of a run, with its exit code; why it ended early goes to the log."""
     from buildmatrix.reports.fleet.assembly import assemble, exit_code
 
     troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
     report = assemble(
-        ", ".join(os.fspath(source) for source in sources),
+        ", ".join(list_sources(options.sources)),
         outcome.results,
         catalogue,
-        would_run_on=would_run_on,
+        would_run_on=settings.would_run_on,
         missing=(*listing.missing, *outcome.missing, *troubles),
         notes=(*listing.notes, *outcome.notes),
         work=outcome.work,
         since=earlier,
     )
-    codes = [exit_code(report, fail_on, strict)]
+    codes = [exit_code(report, options.fail_on, options.strict)]
     if outcome.stopped is not None:
-        workspace.log("warning", f"buildmatrix: {outcome.stopped.message}")
+        options.workspace.log("warning", f"buildmatrix: {outcome.stopped.message}")
         codes.append(outcome.stopped.exit_code)
     return CommandResult(report, most_severe(codes), FLEET, Path())
 
@@ -106,49 +211,10 @@ def check_backends(
         check_name(name, names, "backend", "backends")
 
 
-def fleet_scan(
-    *sources: str | os.PathLike[str],
-    newest: int = 0,
-    exclude: Sequence[str] = (),
-    nodes: Sequence[Path] = (),
-    backend: str | None = None,
-    backend_of: Sequence[str] = (),
-    would_run_on: Sequence[str] = (),
-    owner_labels: Sequence[str] = (),
-    platform: str | None = None,
-    workers: int = 0,
-    scheduler: str = "",
-    store: str = "",
-    time_limit: float = 0.0,
-    lines: Path | None = None,
-    since: Path | None = None,
-    fail_on: FailOn = "error",
-    strict: bool = False,
-    workspace: Workspace | None = None,
-) -> CommandResult[FleetReport]:
+def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
     """Judge every image of a fleet, each layer once. Nothing of them is executed.
 
     A script that calls it needs `if __name__ == "__main__":`, since processes are started.
-
-    Args:
-        sources: what is in the fleet: `registry:HOST/PREFIX/*`, a file of references, `pods:FILE`.
-        newest: images of each repository, the newest first; 0 for all.
-        exclude: globs of what is left out.
-        nodes: what `kubectl get nodes -o json` wrote, for `pods:`.
-        backend: what to judge for where nothing else says it.
-        backend_of: `GLOB=BACKEND`, for names of images.
-        would_run_on: node classes that every image is held against.
-        owner_labels: labels that name an owner, the first that is there.
-        platform: `OS/ARCH`, of images for several platforms; that of this machine by default.
-        workers: processes of this machine; 0 for one per core.
-        scheduler: address of a Dask scheduler in their place.
-        store: URL of the store that all workers share; the cache of each machine by default.
-        time_limit: seconds for each layer that is read and each image; 0 for an hour.
-        lines: a file for JSON Lines as results come; `-` for standard output.
-        since: an earlier report as JSON, to say what changed.
-        fail_on: the least severe finding that makes the result fail.
-        strict: what is undecided fails.
-        workspace: this machine and the project; the current folder by default.
 
     A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
     that. Raises a `BuildmatrixError` where there is no answer at all.
@@ -165,49 +231,50 @@ def fleet_scan(
     from buildmatrix.fleet.subjects import Lister
     from buildmatrix.images.oci.documents import this_platform
 
-    workspace = workspace or Workspace()
+    workspace, backend, lines = options.workspace, options.backend, options.lines
     spec = workspace.declared()()
     data_files = workspace.data_files()
     catalogue = load_catalogue(data_files)
-    platform = platform or str(this_platform())
-    patterns = tuple(map(parse_pattern, backend_of))
-    earlier = earlier_report(since) if since is not None else None
-    store = check_store(store)
+    platform = options.platform or str(this_platform())
+    patterns = tuple(map(parse_pattern, options.backend_of))
+    earlier = earlier_report(options.since) if options.since is not None else None
+    store = check_store(options.store)
     check_backends(backend, patterns, catalogue.backends)
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
         lister = Lister(
             SubjectSettings(
-                exclude=tuple(exclude),
-                newest=newest,
+                exclude=tuple(options.exclude),
+                newest=options.newest or 0,
                 platform=platform,
-                owner_labels=tuple(owner_labels),
-                nodes=tuple(map(str, nodes)),
+                owner_labels=tuple(options.owner_labels),
+                nodes=tuple(map(str, options.nodes)),
                 node_classes=spec.node_classes if spec is not None else (),
             ),
             catalogue,
             lambda: stack.enter_context(workspace.registry()),
             progress,
         )
-        listing = lister.find([os.fspath(source) for source in sources])
+        listing = lister.find(list_sources(options.sources))
         classes = [item.name for item in listing.node_classes]
-        for name in would_run_on:
+        for name in options.would_run_on:
             check_name(name, classes, "node class", "node classes")
         journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
+        settings = WorkerSettings(
+            store=store,
+            platform=platform,
+            today=date.today(),
+            backend=backend or "",
+            patterns=patterns,
+            node_classes=listing.node_classes,
+            would_run_on=tuple(options.would_run_on),
+            owner_labels=tuple(options.owner_labels),
+            data_files={str(path): path.read_text("utf-8") for path in data_files},
+            time_limit=options.time_limit or TIME_LIMIT,
+        )
         outcome = scan(
             listing.subjects,
-            WorkerSettings(
-                store=store,
-                platform=platform,
-                today=date.today(),
-                backend=backend or "",
-                patterns=patterns,
-                node_classes=listing.node_classes,
-                would_run_on=tuple(would_run_on),
-                owner_labels=tuple(owner_labels),
-                data_files={str(path): path.read_text("utf-8") for path in data_files},
-                time_limit=time_limit or TIME_LIMIT,
-            ),
+            settings,
             Steps(
                 look_up=AnswerLookup,
                 resolve=work.resolve,
@@ -215,55 +282,17 @@ def fleet_scan(
                 read=work.read_layer,
                 judge=work.judge_image,
             ),
-            ClusterOptions(workers=workers, scheduler=scheduler),
+            ClusterOptions(options.workers or 0, options.scheduler),
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    return make_result(
-        sources,
-        listing,
-        outcome,
-        journal,
-        catalogue.date,
-        earlier,
-        workspace,
-        would_run_on=would_run_on,
-        fail_on=fail_on,
-        strict=strict,
-    )
+    return make_result(options, settings, listing, outcome, journal, catalogue.date, earlier)
 
 
-def fleet_audit(
-    *sources: str | os.PathLike[str],
-    backend: str | None = None,
-    backend_of: Sequence[str] = (),
-    platform: str | None = None,
-    workers: int = 0,
-    scheduler: str = "",
-    store: str = "",
-    lines: Path | None = None,
-    since: Path | None = None,
-    fail_on: FailOn = "error",
-    strict: bool = False,
-    workspace: Workspace | None = None,
-) -> CommandResult[FleetReport]:
+def fleet_audit(options: FleetAuditOptions) -> CommandResult[FleetReport]:
     """Judge the locks and requirements of many repositories, each at its default branch.
 
     A script that calls it needs `if __name__ == "__main__":`, since processes are started.
-
-    Args:
-        sources: repositories on this machine, folders of them, or lists of paths (`file:NAME`).
-        backend: what to judge for where nothing else says it.
-        backend_of: `GLOB=BACKEND`, for `PATH` or `REPOSITORY/PATH`.
-        platform: `linux/arm64`; linux/amd64 by default. A specification names its own.
-        workers: see `fleet_scan`.
-        scheduler: see `fleet_scan`.
-        store: see `fleet_scan`.
-        lines: see `fleet_scan`.
-        since: see `fleet_scan`.
-        fail_on: see `fleet_scan`.
-        strict: see `fleet_scan`.
-        workspace: this machine and the project; the current folder by default.
 
     What cannot be read is in the report, as for `fleet_scan`. Raises a `BuildmatrixError` where
     there is no answer at all.
@@ -280,16 +309,16 @@ def fleet_audit(
     from buildmatrix.matrix.model import PLATFORM
     from buildmatrix.sources.points import check_platform
 
-    workspace = workspace or Workspace()
+    workspace, backend, lines = options.workspace, options.backend, options.lines
     data_files = workspace.data_files()
     catalogue = load_catalogue(data_files)
-    patterns = tuple(map(parse_pattern, backend_of))
-    check_platform(platform)
-    earlier = earlier_report(since) if since is not None else None
+    patterns = tuple(map(parse_pattern, options.backend_of))
+    check_platform(options.platform)
+    earlier = earlier_report(options.since) if options.since is not None else None
     check_backends(backend, patterns, catalogue.backends)
     settings = WorkerSettings(
-        store=check_store(store),
-        platform=platform or PLATFORM,
+        store=check_store(options.store),
+        platform=options.platform or PLATFORM,
         today=date.today(),
         backend=backend or "",
         patterns=patterns,
@@ -297,28 +326,18 @@ def fleet_audit(
     )
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
-        named = find_repositories([os.fspath(source) for source in sources])
+        named = find_repositories(list_sources(options.sources))
         planned = plan_audit(named.repositories, settings, catalogue, progress)
         journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
         outcome = audit_files(
             planned.tasks,
             settings,
             audit_file,
-            ClusterOptions(workers=workers, scheduler=scheduler),
+            ClusterOptions(options.workers or 0, options.scheduler),
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
     listing = SubjectList(
         missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
     )
-    return make_result(
-        sources,
-        listing,
-        outcome,
-        journal,
-        catalogue.date,
-        earlier,
-        workspace,
-        fail_on=fail_on,
-        strict=strict,
-    )
+    return make_result(options, settings, listing, outcome, journal, catalogue.date, earlier)

@@ -25,12 +25,11 @@ from click.shell_completion import CompletionItem
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
-from buildmatrix.commands.workspace import Level, Log, Workspace
-from buildmatrix.engines.choice import AUTO
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
 
 if TYPE_CHECKING:
+    from buildmatrix.commands.workspace import Level, Log, Workspace
     from buildmatrix.matrix.matrix import Shard
     from buildmatrix.reports.run.model import Report
 
@@ -341,30 +340,24 @@ class ConsoleLog:
             complain(text)
 
 
-def workspace(
-    settings: CommandSettings,
-    *,
-    engine: str = AUTO,
-    no_cache: bool = False,
-    offline: bool = False,
-) -> Workspace:
+def workspace(settings: CommandSettings, *, no_cache: bool = False, **machine: Any) -> Workspace:
     """The project and this machine, as the options say."""
-    # That needs the settings above.
+    # These need the settings above.
     from buildmatrix.cli.progress import progress
+    from buildmatrix.commands.workspace import Workspace
 
     return Workspace(
         settings.file,
-        engine=engine,
         cache=not no_cache,
-        offline=offline,
         progress=partial(progress, settings),
         log=ConsoleLog(settings.quiet, settings.verbose),
+        **machine,
     )
 
 
 def load(settings: CommandSettings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
-    return Workspace(settings.file).load()
+    return workspace(settings).load()
 
 
 def load_targets(

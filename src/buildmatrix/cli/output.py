@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from buildmatrix.reports.run.model import Report
 
 FORMATS = names(RUN)
+REPORT_FILE = "File for the report; - is stdout."
 
 
 def result_options(formats: Sequence[str]) -> Decorator:
     """Add the options for formats and places of a report, and for failing on it."""
     return stack_options(
         formats_option(formats),
-        output_option("File for the report; - is stdout."),
+        output_option(REPORT_FILE),
         option(
             "--fail-on",
             type=click.Choice(["error", "warning", "note", "never"]),
@@ -187,7 +188,7 @@ def writes_one(choices: Sequence[str], text: str, *between: Decorator) -> Decora
 
 
 #: `--format` and `--output` of commands with a report.
-report_output = writes(RUN, "File for the report; - is stdout.")
+report_output = writes(RUN, REPORT_FILE)
 
 
 def write_report(

@@ -1,0 +1,54 @@
+"""Commands as functions with their options as arguments: the names of `import buildmatrix`."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import update_wrapper
+from inspect import cleandoc, signature
+from typing import Any, ParamSpec, TypeVar, cast
+
+from buildmatrix.api import fleets, judging, questions
+from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.commands.options import AuditOptions, DiffOptions, DriftOptions, ScanOptions
+from buildmatrix.commands.workspace import CommandResult, Workspace
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
+
+
+def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Callable[P, Result]:
+    """`run`, called with the fields of its options as arguments."""
+
+    def call(*values: P.args, **named: P.kwargs) -> Result:
+        return run(kind(*values, **named))
+
+    update_wrapper(call, run)
+    about = {item.name: item.metadata["help"] for item in fields(cast("type[Any]", kind))}
+    listed = "".join(f"    {name}: {text}\n" for name, text in about.items())
+    call.__doc__ = f"{cleandoc(run.__doc__ or '')}\n\nArgs:\n{listed}"
+    returns = run.__annotations__["return"]
+    call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}  # type: ignore[misc]
+    call.__signature__ = signature(kind).replace(return_annotation=returns)  # type: ignore[attr-defined]
+    return call
+
+
+audit = _by_name(AuditOptions, judging.audit)
+diff = _by_name(DiffOptions, questions.diff)
+drift = _by_name(DriftOptions, questions.drift)
+fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
+fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
+scan = _by_name(ScanOptions, judging.scan)
+why = _by_name(questions.WhyOptions, questions.why)
+
+__all__ = [
+    "BuildmatrixError",
+    "CommandResult",
+    "Workspace",
+    "audit",
+    "diff",
+    "drift",
+    "fleet_audit",
+    "fleet_scan",
+    "scan",
+    "why",
+]
