@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         drift,
         fleet_audit,
         fleet_scan,
+        promote,
         scan,
+        verify,
         why,
     )
 
@@ -31,7 +33,9 @@ __all__ = [
     "drift",
     "fleet_audit",
     "fleet_scan",
+    "promote",
     "scan",
+    "verify",
     "why",
 ]
 

@@ -6,9 +6,15 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import fleets, judging, questions
+from buildmatrix.api import fleets, judging, questions, releases
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.commands.options import AuditOptions, DiffOptions, DriftOptions, ScanOptions
+from buildmatrix.commands.options import (
+    AuditOptions,
+    DiffOptions,
+    DriftOptions,
+    PromoteOptions,
+    ScanOptions,
+)
 from buildmatrix.commands.workspace import CommandResult, Workspace
 
 P = ParamSpec("P")
@@ -37,7 +43,9 @@ diff = _by_name(DiffOptions, questions.diff)
 drift = _by_name(DriftOptions, questions.drift)
 fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
 fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
+promote = _by_name(PromoteOptions, releases.promote)
 scan = _by_name(ScanOptions, judging.scan)
+verify = _by_name(releases.VerifyOptions, releases.verify)
 why = _by_name(questions.WhyOptions, questions.why)
 
 __all__ = [
@@ -49,6 +57,8 @@ __all__ = [
     "drift",
     "fleet_audit",
     "fleet_scan",
+    "promote",
     "scan",
+    "verify",
     "why",
 ]

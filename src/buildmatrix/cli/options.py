@@ -204,7 +204,7 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
         hint = get_args(hint)[0]
     if get_origin(hint) is Sequence:
         hint = get_args(hint)[0]
-        about["multiple"] = flags is not None
+        about["multiple"] = True
     if hint is bool:
         about["is_flag"] = True
     elif hint is Path:
@@ -214,6 +214,7 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
     elif hint in (int, float):
         about["type"] = (click.IntRange if hint is int else click.FloatRange)(least, most)
     if flags is None:
+        about.pop("multiple", None)
         return click.argument(item.name, **about)
     if item.default not in (MISSING, True):
         about["default"] = item.default

@@ -203,3 +203,19 @@ class DriftOptions(SelectionOptions):
     backend: str | None = option(None, "This backend only.")
     python: str | None = option(None, "This Python, 3.12, instead of the target's.")
     fail_on: FailOn = option("error", FAIL_ON)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteOptions(CommandOptions):
+    """Options of `promote`."""
+
+    files: Sequence[Path] = field(
+        kw_only=False,
+        metadata=argument(
+            "reports (--format json) of all machines of a run", nargs=-1, required=True
+        ),
+    )
+    fail_on: FailOn = option(
+        "error", "Lowest severity that keeps every tag where it is.", show_default=True
+    )
+    strict: bool = option(False, "Treat undecided results as failures.")

@@ -19,6 +19,7 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count, listing
+from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
 from buildmatrix.judge.acceptance import FailOn, fails, ran_out
 from buildmatrix.judge.model import TargetResult
@@ -137,8 +138,7 @@ def _set_tag(registry: Registry, tag: Reference, manifest: ManifestBytes) -> Non
 def promote(
     registry: Registry,
     reports: Sequence[Report],
-    fail_on: FailOn,
-    strict: bool,
+    options: PromoteOptions,
     today: date,
     progress: Progress,
 ) -> tuple[Promotion, int]:
@@ -148,10 +148,10 @@ def promote(
     not of staged images.
     """
     report = merge(reports)
-    code = exit_code(report, fail_on, strict)
+    code = exit_code(report, options.fail_on, options.strict)
     red = [target.id for target in report.targets if not _is_green(target)]
     staged = _list_moves(report) if code else _list_staged(report)
-    over = list(_find_expired(report, fail_on, today))
+    over = list(_find_expired(report, options.fail_on, today))
     if code or red:
         why = (
             f"these targets are not green: {listing(red)}"

@@ -46,7 +46,7 @@ def test_today_is_the_same_day_on_all_machines(monkeypatch: pytest.MonkeyPatch) 
         raise UndecidedError("that is all")
 
     monkeypatch.setattr(verify, "verify", refuse)
-    monkeypatch.setattr("buildmatrix.cli.release.datetime", Clock)
+    monkeypatch.setattr("buildmatrix.api.releases.datetime", Clock)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["verify", "registry:localhost/demo", "--backend", "cpu", "--key", str(KEY)])
     assert stopped.value.code == 3

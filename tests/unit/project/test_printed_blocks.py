@@ -106,7 +106,7 @@ class World:
             "DOCUMENT_PYTHON": sys.executable,
         }.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("buildmatrix.cli.release.datetime", Clock)
+        monkeypatch.setattr("buildmatrix.api.releases.datetime", Clock)
 
 
 @pytest.fixture(scope="module")

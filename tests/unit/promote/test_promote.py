@@ -14,6 +14,7 @@ from memory_registry import MemoryRegistry
 
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.progress import Silent
+from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.commands.promote import promote
 from buildmatrix.images.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
@@ -69,7 +70,8 @@ def promoted(
     registry: MemoryRegistry, reports: list[Report], fail_on: str = "error"
 ) -> tuple[Promotion, int, list[str]]:
     notes = Notes()
-    promotion, code = promote(registry, reports, fail_on, False, TODAY, notes)
+    options = PromoteOptions([], fail_on=fail_on)
+    promotion, code = promote(registry, reports, options, TODAY, notes)
     document = json.loads(as_json(promotion))
     jsonschema.validate(document, schemas.promotion(), cls=jsonschema.Draft202012Validator)
     assert render(promotion, width=80, color=False)
