@@ -198,6 +198,7 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
     about = dict(item.metadata)
     flags, text = about.pop("flags"), about.pop("help")
     least, most = about.pop("least", None), about.pop("most", None)
+    choices = about.pop("choices", None)
     if completes := about.pop("completes", None):
         about["shell_complete"] = getattr(completing, completes)
     if get_origin(hint) in (Union, UnionType):
@@ -209,8 +210,8 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
         about["is_flag"] = True
     elif hint is Path:
         about["type"] = click.Path(path_type=Path)
-    elif get_origin(hint) is Literal:
-        about["type"] = click.Choice(get_args(hint))
+    elif choices or get_origin(hint) is Literal:
+        about["type"] = click.Choice(choices or get_args(hint))
     elif hint in (int, float):
         about["type"] = (click.IntRange if hint is int else click.FloatRange)(least, most)
     if flags is None:

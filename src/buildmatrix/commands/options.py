@@ -51,7 +51,7 @@ def list_sources(sources: Sources) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """What every command takes."""
+    """Base of all options."""
 
     workspace: Workspace = field(
         default_factory=Workspace,
@@ -61,7 +61,7 @@ class CommandOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions(CommandOptions):
-    """Which targets of the specification are meant."""
+    """Selection of targets of the specification."""
 
     select: Sequence[str] = option((), "Targets by identifier; !GLOB excludes.", metavar="GLOB")
     subset: str | None = option(None, "A subset that the specification names.", metavar="NAME")
@@ -69,7 +69,7 @@ class SelectionOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What makes a report fail."""
+    """Conditions on which a report fails."""
 
     fail_on: FailOn = option("error", FAIL_ON, show_default=True)
     strict: bool = option(False, "What is undecided fails.")
@@ -77,7 +77,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptingOptions(ReportOptions):
-    """What is accepted, and makes nothing fail."""
+    """The same, with findings that are accepted."""
 
     waivers: Path | None = option(None, WAIVERS)
     baseline: Path | None = option(
@@ -87,7 +87,7 @@ class AcceptingOptions(ReportOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingOptions(AcceptingOptions):
-    """By which policy it is judged."""
+    """The same, with the policy that judges."""
 
     policy: str | None = option(
         None,
@@ -98,7 +98,7 @@ class JudgingOptions(AcceptingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """Which image is meant."""
+    """Choice among the images of a name."""
 
     platform: str | None = option(None, PLATFORM, metavar="OS/ARCH")
 

@@ -16,13 +16,14 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.api.building import describe_images, make_surroundings
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
-from buildmatrix.cli import console, workspace
-from buildmatrix.cli.build import describe_images
+from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.commands.build import checks
+from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult
@@ -242,7 +243,7 @@ def test_a_name_that_no_image_can_have_is_a_usage_error():
 @pytest.mark.parametrize("mirror", ["registry.example.com/hub", "registry.example.com /hub/"])
 def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mirror):
     with pytest.raises(UsageError, match=r": --mirror registry\.example\.com/hub/$"):
-        workspace.surroundings(mirror, "", None, None)
+        make_surroundings(BuildOptions(mirror=mirror))
 
 
 def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):

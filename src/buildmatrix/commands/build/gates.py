@@ -87,7 +87,7 @@ class LockGate:
             self.spec,
             [work.target for work in works],
             upgrade=False,
-            offline=self.options.offline,
+            offline=self.options.workspace.offline,
             progress=self.progress,
             jobs=self.options.jobs,
             timed=lambda id: works_by_target[id].timed(),

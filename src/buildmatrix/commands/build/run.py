@@ -165,7 +165,7 @@ class _BuildRun:
         """Make the wheels of projects that are installed themselves, each once."""
         from buildmatrix.locks.project_wheel import ProjectWheels
 
-        projects = ProjectWheels(self.spec.root, offline=self.options.offline)
+        projects = ProjectWheels(self.spec.root, offline=self.options.workspace.offline)
         for work in self.works:
             target = work.target
             if work.lock is None or not target.install_project or work.gates["lock"] != "passed":

@@ -13,9 +13,9 @@ from typing import Literal
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Ending
+from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.advisories.advisories import AdvisoryOptions
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import (
@@ -39,34 +39,15 @@ from buildmatrix.sources.state.folder import TargetFiles
 from buildmatrix.sources.state.journal import BuildRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of a run of `build`."""
+@dataclass(frozen=True, kw_only=True)
+class Options(BuildOptions):
+    """Options of a run of `build`, and what was made of them."""
 
     surroundings: Surroundings = field(default_factory=Surroundings)
-    #: Targets that are locked, built or judged at the same time; of builders, each builds as many.
-    jobs: int = 3
-    #: The buildx builders that share the targets; None is the current one.
-    builders: tuple[str | None, ...] = (None,)
-    #: Stop everything at the first target that is not green.
-    fail_fast: bool = False
-    #: Findings of this severity or above fail a gate.
-    fail_on: FailOn = "error"
-    #: True if undecided results count as findings.
-    strict: bool = False
-    #: A lock that is missing or stale fails its target, instead of being made.
-    locked: bool = False
-    #: Resolve from what is on this machine.
-    offline: bool = False
-    #: Build again whatever the journal says; the builder's own cache still counts.
-    rebuild: bool = False
-    smoke: bool = True
+    builders: Sequence[str | None] = (None,)
     #: How far to climb the ladder of `preflight` with each image, as part of the gate `smoke`:
     #: `auto` is as far as this machine goes in seconds.
     preflight: Rung | Literal["auto"] | None = None
-    push: bool = False
-    #: Publish images without their tags, which `promote` sets.
-    stage: bool = False
     #: Signs the verdicts of images that are published; None for images without verdicts.
     signer: Signer | None = None
     #: How to ask for advisories; None for not at all.

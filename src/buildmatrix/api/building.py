@@ -1,0 +1,224 @@
+"""`build`, as a function: its engine, its signer, and where the images are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.base.errors import BuildmatrixError, UsageError
+from buildmatrix.base.text import count
+from buildmatrix.commands.build.options import BuildOptions
+from buildmatrix.commands.workspace import CommandResult
+from buildmatrix.engines.choice import OCI, engine_for_mirror, is_saved
+from buildmatrix.reports.formats import RUN
+
+if TYPE_CHECKING:
+    from buildmatrix.commands.build.run import Result
+    from buildmatrix.commands.workspace import Log
+    from buildmatrix.engines.model import Engine, Surroundings
+    from buildmatrix.judge.model import TargetResult
+    from buildmatrix.matrix.model import Target
+    from buildmatrix.reports.run.model import Report
+    from buildmatrix.signing.attach import Signer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult(CommandResult["Report"]):
+    """Result of `build`.
+
+    Attributes:
+        error: why images that are good were not published, or that the user stopped the run.
+        engine: the engine that has the images.
+    """
+
+    error: str | None
+    engine: Engine
+
+
+def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildResult:
+    """Lock, judge, build, scan and smoke-test every selected target; push when all are green.
+
+    A target that fails costs no other. Raises a `BuildmatrixError` where nothing can be built.
+    """
+    from buildmatrix.api import judging
+    from buildmatrix.commands.build.run import build
+    from buildmatrix.commands.build.work import Options
+    from buildmatrix.matrix.matrix import select
+
+    if options.push and options.stage:
+        raise UsageError("--push sets tags, and --stage leaves them to `promote`; give one of them")
+    around = make_surroundings(options)
+    here = replace(options.workspace, engine=around.engine)
+    signer = _signer(options) if options.attest else None
+    spec = here.load()
+    if ids is None:
+        ids = {target.id for target in select(spec, options.select, options.subset)}
+    spec = judging.replace_policy(spec, judging.policy_of(options.policy, here))
+    targets = tuple(target for target in spec.targets if target.id in ids)
+    if options.save is not None:
+        check_save(options.save, targets)
+    more = judging.more_waivers(options.waivers, [target.id for target in spec.targets])
+    spec = replace(spec, waivers=(*spec.waivers, *more))
+    builders = tuple(options.builders)
+    builder = here.builder(buildx=builders[0] if builders else None)
+    known = judging.known_findings(options.baseline)
+    level = options.preflight
+    is_skipped = level == "none" or (level == "auto" and not options.smoke)
+    with closing(builder), here.progress() as display, here.wheels() as reader:
+        made = {
+            "workspace": here,
+            "surroundings": around,
+            "builders": builders or (None,),
+            "rebuild": options.rebuild or not here.cache,
+            "preflight": None if is_skipped else level,
+            "signer": signer,
+            "asking": here.advisories(options.vulnerabilities),
+            "known_findings": known,
+            "reader": reader if options.audit else None,
+        }
+        result = build(spec, targets, Options(**vars(options) | made), builder, display)
+    if options.save is not None:
+        save_images(options.save, result, builder, here.log)
+    report = judging.add_gone(result.report, options.baseline)
+    return BuildResult(report, result.exit_code, RUN, spec.root, error=result.error, engine=builder)
+
+
+def make_surroundings(options: BuildOptions) -> Surroundings:
+    """Check and combine the options of the engine. Raises `UsageError`."""
+    from buildmatrix.engines.model import Surroundings
+
+    builders, mirror = options.builders, options.mirror
+    for name in builders:
+        if builders.count(name) > 1:
+            raise UsageError(
+                f"--builder {name} is given twice; --jobs says how many targets it builds at a time"
+            )
+    engine = engine_for_mirror(options.workspace.engine, mirror)
+    is_prefix = mirror.endswith("/") and not any(map(str.isspace, mirror))
+    if mirror and not (is_prefix or is_saved(mirror)):
+        written = "".join(mirror.split()).rstrip("/") or "mirror.example.com"
+        raise UsageError(
+            f"--mirror {mirror!r} is no prefix of image names; write it without spaces and "
+            f"with / at its end: --mirror {written}/"
+        )
+    files = ("ca", options.ca), ("netrc", options.netrc)
+    secrets = {name: path for name, path in files if path is not None}
+    for name, path in secrets.items():
+        if not path.is_file():
+            raise UsageError(f"--{name} {path}: there is no such file")
+    return Surroundings(
+        engine=engine,
+        mirror=mirror,
+        network="" if options.network == "default" else options.network,
+        secrets={name: path.absolute() for name, path in secrets.items()},
+        builder_patience=options.builder_timeout,
+    )
+
+
+def _signer(options: BuildOptions) -> Signer:
+    """Return the signer of verdicts. Raises `UsageError`, `ComponentError`, `UndecidedError`."""
+    from buildmatrix.signing.keyless import make_keyless_signer
+    from buildmatrix.signing.keys import PASSWORD, read_private
+
+    if not (options.push or options.stage):
+        raise UsageError("--attest signs what is published; add --push or --stage")
+    if options.sign_key is None:
+        return make_keyless_signer(options.trust_root)
+    if options.trust_root is not None:
+        raise UsageError("--sign-key signs with a key, and --trust-root without one; give one")
+    return read_private(options.sign_key, os.environ.get(PASSWORD))
+
+
+# Where the images of a build are, and what to do with them
+
+
+def describe_images(
+    report: Report, engine: Engine, folder: str, save: str | None, promoted: Path | None
+) -> list[str]:
+    """Say where the green images are, and how to run or publish them; nothing without any.
+
+    `folder` has the images of the engine `oci`, `save` the archives, if any, and `promoted` is the
+    report of images that were staged.
+    """
+    green = [target for target in report.targets if _is_green(target) and target.image]
+    if not green:
+        return []
+    first = green[0]
+    which = first.image if len(green) == 1 else count(len(green), "image")
+    if promoted is not None:
+        staged = count(len(green), "image")
+        return [f"{staged} staged, without tags", f"publish: buildmatrix promote {promoted}"]
+    if first.push == "passed":
+        return [f"{which} published", f"run: docker run --rm {first.image}"]
+    load = f"docker load -i {(save or '').replace(_ID, first.id)}"
+    if save is not None:
+        lines = [f"{which} saved", f"run: {load}, then docker run --rm {first.image}"]
+    elif engine.name == OCI:
+        name = "image.tar" if len(report.targets) == 1 else f"'{_ID}.tar'"
+        lines = [
+            f"{which} in {folder} (an OCI layout)",
+            f"run: the same command with --save {name}, then docker load -i FILE",
+        ]
+    elif _has_image(engine, first.image):
+        lines = [f"{which} in Docker", f"run: docker run --rm {first.image}"]
+    else:
+        lines = [f"{which} in the cache of the builder"]
+    if len(green) == len(report.targets):
+        lines.append("publish: the same command with --push")
+    return lines
+
+
+def _has_image(engine: Engine, name: str | None) -> bool:
+    try:
+        return name is not None and engine.image(name) is not None
+    except BuildmatrixError:
+        return False
+
+
+def _is_green(target: TargetResult) -> bool:
+    states = {*target.gates.values(), target.push}
+    is_built = target.gates.get("build") == "passed"
+    return is_built and target.error is None and not states & {"failed", "undecided"}
+
+
+# `build --save`: archives for `docker load`
+
+
+#: Placeholder of the target's identifier in a file name.
+_ID = "{id}"
+
+
+def check_save(file: str, targets: Sequence[Target]) -> None:
+    """Raises `UsageError` where several images would go into one file."""
+    if len(targets) > 1 and _ID not in file:
+        raise UsageError(
+            f"--save {file}: {len(targets)} targets are selected, and an archive holds one image; "
+            f"write {_ID} into the name, or select one target"
+        )
+    if not Path(file).absolute().parent.is_dir():
+        raise UsageError(f"--save {file}: there is no folder {Path(file).parent}")
+
+
+def save_images(file: str, result: Result, engine: Engine, log: Log) -> None:
+    """Write the archives of the targets that are green. Raises `BuildError` when a disk is full."""
+    from buildmatrix.engines.process import writing
+    from buildmatrix.facts.inventory.writing import open_atomically
+
+    for target in result.report.targets:
+        if not _is_green(target):
+            log("warning", f"{target.id}: not saved, as it is not green")
+            continue
+        path = Path(file.replace(_ID, target.id))
+        assert target.image is not None
+        with (
+            writing(path.parent),
+            open_atomically(path) as archive,
+            engine.export(target.image) as chunks,
+        ):
+            for chunk in chunks:
+                archive.write(chunk)
+        log("info", f"{target.id}: saved as {path}")
