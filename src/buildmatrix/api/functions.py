@@ -6,7 +6,7 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import fleets, judging, questions, releases
+from buildmatrix.api import building, fleets, judging, locking, questions, releases
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.options import (
     AuditOptions,
@@ -39,10 +39,12 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 
 
 audit = _by_name(AuditOptions, judging.audit)
+build = _by_name(building.BuildOptions, building.build)
 diff = _by_name(DiffOptions, questions.diff)
 drift = _by_name(DriftOptions, questions.drift)
 fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
 fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
+lock = _by_name(locking.LockOptions, locking.lock)
 promote = _by_name(PromoteOptions, releases.promote)
 scan = _by_name(ScanOptions, judging.scan)
 verify = _by_name(releases.VerifyOptions, releases.verify)
@@ -53,10 +55,12 @@ __all__ = [
     "CommandResult",
     "Workspace",
     "audit",
+    "build",
     "diff",
     "drift",
     "fleet_audit",
     "fleet_scan",
+    "lock",
     "promote",
     "scan",
     "verify",

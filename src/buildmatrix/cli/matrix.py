@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.api.locking import LockOptions, lock, report_bases
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
-    BuildmatrixError,
     UsageError,
-    most_severe,
 )
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import complain, say
@@ -32,8 +28,9 @@ from buildmatrix.cli.options import (
     option,
     selection_options,
     shard_options,
+    take,
+    workspace,
 )
-from buildmatrix.cli.progress import progress
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.terminal import wrapped
 
@@ -192,157 +189,41 @@ def targets_command(
     say(render(spec, part.targets), syntax)
 
 
-# Remarks on base images, as `lock` and `generate` write no report
-
-
-def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
-    """Print what can be pulled as another image tomorrow, each place once; the exit code of it.
-
-    Notes are for reports. Errors are printed even where `quiet` leaves out the rest.
-    """
-    from buildmatrix.judge.acceptance import fails
-    from buildmatrix.judge.judging import Judge
-
-    judge = Judge(spec, "error", date.today())
-    lines: dict[str, bool] = {}
-    for target in targets:
-        for finding in judge.bases(target):
-            if finding.severity == "note" or finding.waived is not None:
-                continue
-            place = finding.chain[0]
-            line = f"{place}: {finding.severity} {finding.rule}: {finding.message}"
-            lines[line] = fails(finding)
-    for line, failed in lines.items():
-        if failed or not quiet:
-            complain(line)
-    return EXIT_FINDINGS if any(lines.values()) else EXIT_OK
-
-
 @click.command("lock")
-@selection_options
-@shard_options
-@option("--check", is_flag=True, help="Only list locks that are older than their inputs (exit 1).")
-@option(
-    "--upgrade",
-    "upgrades",
-    is_flag=False,
-    flag_value="*",
-    multiple=True,
-    metavar="[=NAME]",
-    help="Take the newest of everything, or of NAME only.",
+@take(
+    LockOptions,
+    check=shard_options,
+    jobs=option(
+        "-P",
+        "--upgrade-package",
+        "packages",
+        multiple=True,
+        metavar="NAME",
+        help="The same as --upgrade=NAME.",
+    ),
+    last=option("--offline", is_flag=True, help="Use caches only."),
 )
-@option(
-    "-P",
-    "--upgrade-package",
-    "packages",
-    multiple=True,
-    metavar="NAME",
-    help="The same as --upgrade=NAME.",
-)
-@option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
-@option("--offline", is_flag=True, help="Use caches only.")
 @click.pass_obj
 def lock_command(
     settings: CommandSettings,
-    globs: tuple[str, ...],
-    subset: str | None,
+    options: LockOptions,
+    /,
     sharding: Sharding | None,
-    check: bool,
-    upgrades: tuple[str, ...],
     packages: tuple[str, ...],
-    jobs: int,
-    offline: bool,
 ) -> int:
     """Resolve every target for its own platform, Python and index, with hashes (PEP 751).
 
     Locks that are current are left alone, and then no network is used. A lock that the project
     has is not resolved: the files of the target are taken from it.
     """
-    from buildmatrix.locks.model import Lock
-    from buildmatrix.locks.resolve import lock_targets
-    from buildmatrix.locks.status import changes, leftovers, staleness, versions_in, versions_of
-
-    upgrades += packages
-    spec, part = load_shard(settings, globs, subset, sharding)
-    targets = part.targets
-    reasons = {target.id: staleness(spec, target) for target in targets}
-    for line in leftovers(spec):
-        complain(line)
-    if check:
-        for id, reason in reasons.items():
-            if reason:
-                say(f"{id}: {reason}")
-        number, changed = count(len(targets), "lock"), sum(map(bool, reasons.values()))
-        if not settings.quiet:
-            text = f"{changed} of {number} not current; run `buildmatrix lock`"
-            complain(text if changed else f"{number} checked, all current")
-        return EXIT_FINDINGS if changed else EXIT_OK
-    if not any(reasons.values()):
-        _check_locked(spec, targets, [name for name in upgrades if name != "*"])
-    for line in _not_upgraded(targets) if upgrades else ():
-        complain(line)
-    stale = [t for t in targets if reasons[t.id] or upgrades or t.committed_lock]
-    before = {target.id: versions_in(spec.root / target.lock) for target in stale}
-    with progress(settings) as display:
-        results = lock_targets(
-            spec,
-            stale,
-            upgrade=True if "*" in upgrades else upgrades,
-            offline=offline,
-            progress=display,
-            jobs=jobs,
-        )
-    failures = {id: r for id, r in results.items() if isinstance(r, BuildmatrixError)}
-    failed_by_message: dict[str, list[str]] = {}
-    for id, failure in failures.items():
-        failed_by_message.setdefault(failure.message.removeprefix(f"{id}: "), []).append(id)
-    for message, ids in failed_by_message.items():
-        complain(f"{', '.join(ids)}: {message}")
-    for target in targets:
-        if target.id not in failures and not settings.quiet:
-            state = "locked" if target.id in results else "current"
-            if target.committed_lock:
-                say(f"{target.id}: taken from {target.lock_label}")
-            else:
-                say(f"{target.id}: {state} {target.lock}")
-    if not settings.quiet:
-        after = {id: versions_of(lock) for id, lock in results.items() if isinstance(lock, Lock)}
-        for line in changes(before, after):
+    ids = sharding.select(options) if sharding is not None else None
+    result = lock(replace(options, upgrade=(*options.upgrade, *packages)), ids)
+    if options.check or not settings.quiet:
+        for id, state in result.document.states.items():
+            say(f"{id}: {state}")
+        for line in result.document.changes:
             say(line)
-    bases = report_bases(spec, targets, quiet=settings.quiet)
-    return most_severe([bases, *(failure.exit_code for failure in failures.values())])
-
-
-def _not_upgraded(targets: Sequence[Target]) -> list[str]:
-    """One sentence per lock of the project: these are upgraded by their own tools."""
-    from buildmatrix.locks.taken import upgrade_command
-
-    commands = {t.committed_lock: upgrade_command(t) for t in targets if t.committed_lock}
-    return [
-        f"{lock} is not upgraded here: "
-        + (f"run `{upgrade}`" if upgrade else "upgrade it with the tool that made it")
-        for lock, upgrade in sorted(commands.items())
-    ]
-
-
-def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:
-    """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
-    from packaging.utils import canonicalize_name
-
-    from buildmatrix.locks.pylock import read_lock
-
-    if not names:
-        return
-    ours = [target for target in targets if not target.committed_lock]
-    if not ours:
-        return
-    locks = [read_lock(spec.root / target.lock) for target in ours]
-    locked = {package.name for lock in locks for package in lock.packages}
-    for name in names:
-        if canonicalize_name(name) not in locked:
-            near = get_close_matches(canonicalize_name(name), locked, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--upgrade={name}: no lock of these targets has it{hint}")
+    return result.exit_code
 
 
 @click.command("generate")
@@ -388,4 +269,4 @@ def generate_command(
     write(spec, files)
     if not settings.quiet:
         complain(f"wrote {len(files)} files to {spec.output}")
-    return report_bases(spec, targets, quiet=settings.quiet)
+    return report_bases(spec, targets, workspace(settings).log)

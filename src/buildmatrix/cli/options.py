@@ -29,6 +29,7 @@ from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
 
 if TYPE_CHECKING:
+    from buildmatrix.commands.options import SelectionOptions
     from buildmatrix.commands.workspace import Level, Log, Workspace
     from buildmatrix.matrix.matrix import Shard
     from buildmatrix.reports.run.model import Report
@@ -398,6 +399,13 @@ class Sharding:
     shard: Shard
     #: Reports of earlier runs as JSON, and state folders (`.buildmatrix/state`).
     timings: tuple[Path, ...]
+
+    def select(self, options: SelectionOptions) -> tuple[str, ...]:
+        """Identifiers of the targets of the shard among those that are selected."""
+        from buildmatrix.matrix.matrix import select
+
+        targets = select(options.workspace.load(), options.select, options.subset)
+        return tuple(target.id for target in self.of(targets, options.workspace.log).targets)
 
     def of(self, targets: Sequence[Target], log: Log) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""

@@ -20,7 +20,6 @@ from buildmatrix.api.building import describe_images, make_surroundings
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines
-from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.options import BuildOptions
@@ -247,12 +246,11 @@ def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mir
 
 
 def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
-    command = importlib.import_module("buildmatrix.cli.matrix")
     status = importlib.import_module("buildmatrix.locks.status")
     resolve = importlib.import_module("buildmatrix.locks.resolve")
     target = bare_target("cpu", "cpu", lock="pylock.cpu.toml")
     spec = replace(bare_spec(target), path=tmp_path / "buildmatrix.toml")
-    monkeypatch.setattr(command, "load_shard", lambda *_: (spec, Part((target,))))
+    monkeypatch.setattr(Workspace, "load", lambda *_: spec)
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     error = UndecidedError("cpu: no versions fit")
@@ -261,10 +259,9 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
 
 
 def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monkeypatch):
-    command = importlib.import_module("buildmatrix.cli.matrix")
     status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
-    monkeypatch.setattr(command, "load_shard", lambda *_: (bare_spec(), Part(())))
+    monkeypatch.setattr(Workspace, "load", lambda *_: bare_spec())
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")
     assert code == 2
