@@ -29,8 +29,11 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
         return run(kind(*values, **named))
 
     update_wrapper(call, run)
-    about = {item.name: item.metadata["help"] for item in fields(cast("type[Any]", kind))}
-    listed = "".join(f"    {name}: {text}\n" for name, text in about.items())
+    listed = "".join(
+        # Its flag is that which makes it false.
+        f"    {item.name}: {'if False: ' * (item.default is True)}{item.metadata['help']}\n"
+        for item in fields(cast("type[Any]", kind))
+    )
     call.__doc__ = f"{cleandoc(run.__doc__ or '')}\n\nArgs:\n{listed}"
     returns = run.__annotations__["return"]
     call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}  # type: ignore[misc]

@@ -22,6 +22,7 @@ from buildmatrix.cli.options import (
     CommandSettings,
     Part,
     Sharding,
+    load_shard,
     load_targets,
     option,
     shard_options,
@@ -53,7 +54,6 @@ def build_command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.matrix.matrix import select
     from buildmatrix.sources.state.folder import images_folder
 
     promoted = dict(to.pairs).get("json") if options.stage else None
@@ -66,8 +66,7 @@ def build_command(
     if sharding is None:
         result = build(options)
     else:
-        targets = select(options.workspace.load(), options.select, options.subset)
-        part = sharding.of(targets, options.workspace.log)
+        part = load_shard(options, sharding)[1]
         result = build(options, [target.id for target in part.targets])
     report = part.marked(result.document)
     to.write(replace(result, document=report))

@@ -24,13 +24,11 @@ from buildmatrix.cli.options import (
     Sharding,
     format_option,
     load_shard,
-    load_targets,
     option,
-    selection_options,
     shard_options,
     take,
-    workspace,
 )
+from buildmatrix.commands.options import SelectionOptions
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.terminal import wrapped
 
@@ -172,19 +170,12 @@ _FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_
 
 
 @click.command("targets")
-@selection_options
+@take(SelectionOptions)
 @shard_options
 @format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
-@click.pass_obj
-def targets_command(
-    settings: CommandSettings,
-    globs: tuple[str, ...],
-    subset: str | None,
-    sharding: Sharding | None,
-    style: str,
-) -> None:
+def targets_command(options: SelectionOptions, /, sharding: Sharding | None, style: str) -> None:
     """Print the targets that the specification expands to."""
-    spec, part = load_shard(settings, globs, subset, sharding)
+    spec, part = load_shard(options, sharding)
     render, syntax = _FORMATS[style]
     say(render(spec, part.targets), syntax)
 
@@ -216,7 +207,9 @@ def lock_command(
     Locks that are current are left alone, and then no network is used. A lock that the project
     has is not resolved: the files of the target are taken from it.
     """
-    ids = sharding.select(options) if sharding is not None else None
+    ids = None
+    if sharding is not None:
+        ids = [target.id for target in load_shard(options, sharding)[1].targets]
     result = lock(replace(options, upgrade=(*options.upgrade, *packages)), ids)
     if options.check or not settings.quiet:
         for id, state in result.document.states.items():
@@ -227,19 +220,12 @@ def lock_command(
 
 
 @click.command("generate")
-@selection_options
+@take(SelectionOptions)
 @option("--check", is_flag=True, help="Write nothing; exit 1 when files are out of date.")
 @option(
     "-o", "--folder", "--output", "output", type=click.Path(path_type=Path), help="Where to write."
 )
-@click.pass_obj
-def generate_command(
-    settings: CommandSettings,
-    globs: tuple[str, ...],
-    subset: str | None,
-    check: bool,
-    output: Path | None,
-) -> int:
+def generate_command(options: SelectionOptions, /, check: bool, output: Path | None) -> int:
     """Write one Dockerfile per target and one docker-bake.json for all of them.
 
     The same specification and locks give the same bytes.
@@ -247,7 +233,8 @@ def generate_command(
     from buildmatrix.engines.render.dockerfile import differences, generate, write
     from buildmatrix.locks.pylock import read_lock
 
-    spec, targets = load_targets(settings, globs, subset)
+    log, (spec, part) = options.workspace.log, load_shard(options, None)
+    targets = part.targets
     if output is not None:
         spec = replace(spec, output=output.as_posix())
     locks: dict[str, Lock] = {}
@@ -261,12 +248,10 @@ def generate_command(
         changed = differences(spec, files)
         for line in changed:
             say(line)
-        if not settings.quiet:
-            number = count(len(files), "file")
-            text = f"{len(changed)} not current of {number}; run `buildmatrix generate`"
-            complain(text if changed else f"{number} checked, all current")
+        number = count(len(files), "file")
+        text = f"{len(changed)} not current of {number}; run `buildmatrix generate`"
+        log("info", text if changed else f"{number} checked, all current")
         return EXIT_FINDINGS if changed else EXIT_OK
     write(spec, files)
-    if not settings.quiet:
-        complain(f"wrote {len(files)} files to {spec.output}")
-    return report_bases(spec, targets, workspace(settings).log)
+    log("info", f"wrote {len(files)} files to {spec.output}")
+    return report_bases(spec, targets, log)

@@ -46,10 +46,10 @@ ALL_FORMATS = frozenset({"github", *(item.name for table in formats.ALL for item
 class CommandSettings:
     """The options that stand before the command or after it."""
 
-    file: Path
-    quiet: bool
-    verbose: bool
-    no_progress: bool
+    file: Path = Path("buildmatrix.toml")
+    quiet: bool = False
+    verbose: bool = False
+    no_progress: bool = False
     log_file: Path | None = None
 
 
@@ -181,7 +181,7 @@ def take(kind: type[Any], **placed: Decorator) -> Decorator:
         def run(**values: Any) -> Any:
             values |= {name: not values[name] for name in negated}
             machine = {name: values.pop(name) for name in _OF_MACHINE if name in values}
-            here = workspace(click.get_current_context().obj, **machine)
+            here = workspace(click.get_current_context().obj or CommandSettings(), **machine)
             taken = {name: values.pop(name) for name in order if name in values}
             return command(kind(workspace=here, **taken), **values)
 
@@ -224,26 +224,9 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
     return option(*flags, item.name, help=text, **about)
 
 
-selection_options = stack_options(
-    option(
-        "--select",
-        "globs",
-        multiple=True,
-        metavar="GLOB",
-        help="Targets by identifier; !GLOB excludes.",
-    ),
-    option("--subset", metavar="NAME", help="A subset that the specification names."),
-)
-
-
 def output_option(text: str = "File; - is stdout.") -> Decorator:
     """`--output` of a command."""
     return option("-o", "--output", type=click.Path(path_type=Path), help=text)
-
-
-vulnerabilities_option = option(
-    "--no-vulnerabilities", is_flag=True, help="Do not check for known vulnerabilities."
-)
 
 
 #: Options that stand before the command or after it: declarations and attributes.
@@ -400,13 +383,6 @@ class Sharding:
     #: Reports of earlier runs as JSON, and state folders (`.buildmatrix/state`).
     timings: tuple[Path, ...]
 
-    def select(self, options: SelectionOptions) -> tuple[str, ...]:
-        """Identifiers of the targets of the shard among those that are selected."""
-        from buildmatrix.matrix.matrix import select
-
-        targets = select(options.workspace.load(), options.select, options.subset)
-        return tuple(target.id for target in self.of(targets, options.workspace.log).targets)
-
     def of(self, targets: Sequence[Target], log: Log) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
         from buildmatrix.matrix.matrix import divide_targets, plan_digest
@@ -452,17 +428,15 @@ def shard_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _options(run)
 
 
-def load_shard(
-    settings: CommandSettings,
-    globs: Sequence[str],
-    subset: str | None,
-    sharding: Sharding | None,
-) -> tuple[Spec, Part]:
+def load_shard(options: SelectionOptions, sharding: Sharding | None) -> tuple[Spec, Part]:
     """The specification, and the targets of the shard among those that were selected."""
-    spec, targets = load_targets(settings, globs, subset)
-    return spec, Part(targets) if sharding is None else sharding.of(
-        targets, workspace(settings).log
-    )
+    from buildmatrix.matrix.matrix import select
+
+    spec = options.workspace.load()
+    targets = select(spec, options.select, options.subset)
+    if sharding is None:
+        return spec, Part(targets)
+    return spec, sharding.of(targets, options.workspace.log)
 
 
 def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:

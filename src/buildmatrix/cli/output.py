@@ -11,15 +11,12 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
 from buildmatrix.cli.options import (
     Decorator,
     format_option,
     formats_option,
-    option,
     output_option,
     stack_options,
 )
@@ -28,44 +25,9 @@ from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult
-    from buildmatrix.reports.run.model import Report
 
 FORMATS = names(RUN)
 REPORT_FILE = "File for the report; - is stdout."
-
-
-def result_options(formats: Sequence[str]) -> Decorator:
-    """Add the options for formats and places of a report, and for failing on it."""
-    return stack_options(
-        formats_option(formats),
-        output_option(REPORT_FILE),
-        option(
-            "--fail-on",
-            type=click.Choice(["error", "warning", "note", "never"]),
-            default="error",
-            show_default=True,
-            help="Lowest severity that gives exit code 1.",
-        ),
-        option("--strict", is_flag=True, help="What is undecided fails."),
-    )
-
-
-report_options = stack_options(
-    result_options(FORMATS),
-    option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file."),
-    option(
-        "--baseline",
-        type=click.Path(path_type=Path),
-        help="An earlier report (--format json): its findings do not fail.",
-    ),
-)
-
-
-policy_option = option(
-    "--policy",
-    metavar="FILE|REF",
-    help="Policy and waivers of this file, or of the specification at this git revision.",
-)
 
 
 def check_formats(
@@ -123,27 +85,6 @@ def write_document(
         write(format_.render(document, to), place, format_.syntax)
 
 
-def write_result(
-    result: CommandResult[object],
-    places: Sequence[tuple[str, Path | None]],
-    output: Path | None,
-    *,
-    every: bool = False,
-) -> int:
-    """Write the result of a command in every requested format, and return its exit code."""
-    code = result.exit_code
-    write_document(
-        result.formats,
-        result.document,
-        places,
-        output,
-        every=every,
-        root=result.root,
-        exit_code=code,
-    )
-    return code
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """Formats of a command's document, and the file of each; `file` for those without one."""
@@ -153,7 +94,16 @@ class Output:
 
     def write(self, result: CommandResult[object], *, every: bool = False) -> int:
         """Write a result, and return its exit code."""
-        return write_result(result, self.pairs, self.file, every=every)
+        write_document(
+            result.formats,
+            result.document,
+            self.pairs,
+            self.file,
+            every=every,
+            root=result.root,
+            exit_code=result.exit_code,
+        )
+        return result.exit_code
 
 
 def writes(formats: Sequence[Format], file: str = "File; - is stdout.") -> Decorator:
@@ -189,18 +139,6 @@ def writes_one(choices: Sequence[str], text: str, *between: Decorator) -> Decora
 
 #: `--format` and `--output` of commands with a report.
 report_output = writes(RUN, REPORT_FILE)
-
-
-def write_report(
-    report: Report,
-    places: Sequence[tuple[str, Path | None]],
-    output: Path | None,
-    root: Path = Path(),
-    *,
-    exit_code: int | None = None,
-) -> None:
-    """Write a report in every format that was asked for."""
-    write_document(RUN, report, places, output, root=root, exit_code=exit_code)
 
 
 def _destination(place: Path | None, every: bool, root: Path | None) -> Destination:

@@ -20,13 +20,14 @@ from buildmatrix.api.building import describe_images, make_surroundings
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines
-from buildmatrix.cli.output import check_formats, write_report
+from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import bare_spec, bare_target
+from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
@@ -100,20 +101,20 @@ def test_standard_output_on_a_full_disk_is_one_sentence_and_exit_code_3(tmp_path
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_file_on_a_full_disk_is_undecided_and_named():
     with pytest.raises(UndecidedError, match="/dev/full cannot be written: no space left"):
-        write_report(report(), (("json", None),), Path("/dev/full"))
+        write_document(RUN, report(), (("json", None),), Path("/dev/full"))
 
 
 def test_a_folder_is_no_file_for_a_report(tmp_path):
     with pytest.raises(UsageError, match="cannot be written: is a directory"):
-        write_report(report(), (("json", None),), tmp_path)
+        write_document(RUN, report(), (("json", None),), tmp_path)
 
 
 def test_parents_are_made_below_the_current_folder_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_report(report(), (("json", None),), Path("new/report.json"))
+    write_document(RUN, report(), (("json", None),), Path("new/report.json"))
     assert Path("new/report.json").is_file()
     with pytest.raises(UsageError, match="name a file in a folder that exists"):
-        write_report(report(), (("json", None),), tmp_path / "other" / "report.json")
+        write_document(RUN, report(), (("json", None),), tmp_path / "other" / "report.json")
     assert not (tmp_path / "other").exists()
 
 
@@ -155,7 +156,7 @@ def test_a_command_that_is_misspelt_is_suggested(capsys):
 
 
 def test_a_report_is_read_from_standard_input(tmp_path):
-    write_report(report(), (("json", tmp_path / "saved.json"),), None)
+    write_document(RUN, report(), (("json", tmp_path / "saved.json"),), None)
     command = [sys.executable, "-m", "buildmatrix", "report", "-", "--format", "markdown"]
     with (tmp_path / "saved.json").open() as saved:
         done = subprocess.run(command, stdin=saved, capture_output=True, text=True, cwd=tmp_path)
@@ -185,7 +186,7 @@ def test_rules_are_listed_as_json(capsys):
 
 
 def test_a_file_gets_no_colours_and_a_pipe_keeps_those_that_are_forced(tmp_path):
-    write_report(report(), (("json", tmp_path / "saved.json"),), None)
+    write_document(RUN, report(), (("json", tmp_path / "saved.json"),), None)
     saved = str(tmp_path / "saved.json")
     forced = buildmatrix("report", saved, cwd=tmp_path, FORCE_COLOR="1", NO_COLOR="")
     assert "\x1b[" in forced.stdout
@@ -328,8 +329,8 @@ def test_targets_fold_on_a_narrow_terminal_and_never_in_a_pipe(project, capsys, 
 
 def test_a_table_in_a_pipe_has_the_columns_of_the_environment(tmp_path, capsys, monkeypatch):
     one = TargetResult("cpu", "cpu", {"lock": "failed"}, error="word " * 60)
-    write_report(
-        assemble("demo", "2026-11-20", targets=(one,)), (("json", tmp_path / "r.json"),), None
+    write_document(
+        RUN, assemble("demo", "2026-11-20", targets=(one,)), (("json", tmp_path / "r.json"),), None
     )
     for given, wide in (("", 100), ("60", 60)):
         monkeypatch.setenv("COLUMNS", given)

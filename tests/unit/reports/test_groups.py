@@ -12,10 +12,11 @@ import pytest
 from markupsafe import escape
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.cli.output import write_report
+from buildmatrix.cli.output import write_document
 from buildmatrix.judge.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.page import document
 from buildmatrix.reports.run import html, markdown, table
@@ -291,7 +292,7 @@ def test_all_formats_count_the_same_findings(tmp_path: Path) -> None:
     line = replace(of_torch("cpu")[0], rule="BM103", distribution="nixl-cu12", fingerprint="BM103")
     made = report(["cpu", "tpu"], line, replace(line, rule="BM109", fingerprint="BM109"))
     places = {name: tmp_path / name for name in ("table", "markdown", "sarif", "json", "junit")}
-    write_report(made, list(places.items()), None)
+    write_document(RUN, made, list(places.items()), None)
     counted = "9 errors, 0 warnings, 0 notes (9 findings in 2 groups)"
     assert counted in places["table"].read_text()
     assert counted in places["markdown"].read_text()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from buildmatrix.base.text import JSON, each_text, printable
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group
-from buildmatrix.cli.output import FORMATS, write_report
+from buildmatrix.cli.output import FORMATS, write_document
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
@@ -129,10 +129,10 @@ def test_no_format_holds_what_is_obeyed(
     text: str, audited: bool, format_: str, tmp_path, capsys
 ) -> None:
     capsys.readouterr()
-    write_report(report(text, audited=audited), [(format_, None)], None)
+    write_document(RUN, report(text, audited=audited), [(format_, None)], None)
     printed = capsys.readouterr().out
     path = tmp_path / "report"
-    write_report(report(text, audited=audited), [(format_, path)], None)
+    write_document(RUN, report(text, audited=audited), [(format_, path)], None)
     assert path.read_text(encoding="utf-8").rstrip() == printed.rstrip()
     assert not OBEYED.search(printed)
     assert not any(map(is_hidden, printed))
@@ -193,7 +193,7 @@ def test_what_is_no_code_of_a_rule_makes_no_report(tmp_path) -> None:
 
 def test_what_is_read_again_is_what_was_found(tmp_path, capsys) -> None:
     made = report("\x85\u202e##[x] ::y")
-    write_report(made, [("json", None)], None)
+    write_document(RUN, made, [("json", None)], None)
     document = json.loads(capsys.readouterr().out)
     assert document["unread"][0]["path"] == "\x85\u202e##[x] ::y"
     assert each_text(made, str) == made
