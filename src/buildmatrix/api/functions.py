@@ -6,7 +6,7 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import building, fleets, judging, locking, questions, releases
+from buildmatrix.api import building, fleets, judging, locking, machines, questions, releases
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.options import (
     AuditOptions,
@@ -44,11 +44,14 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 audit = _by_name(AuditOptions, judging.audit)
 build = _by_name(building.BuildOptions, building.build)
 diff = _by_name(DiffOptions, questions.diff)
+doctor = _by_name(machines.DoctorOptions, machines.doctor)
 drift = _by_name(DriftOptions, questions.drift)
 fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
 fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
 lock = _by_name(locking.LockOptions, locking.lock)
 promote = _by_name(PromoteOptions, releases.promote)
+#: `buildmatrix.preflight` is a package.
+run_preflight = _by_name(machines.PreflightOptions, machines.preflight)
 scan = _by_name(ScanOptions, judging.scan)
 verify = _by_name(releases.VerifyOptions, releases.verify)
 why = _by_name(questions.WhyOptions, questions.why)
@@ -60,11 +63,13 @@ __all__ = [
     "audit",
     "build",
     "diff",
+    "doctor",
     "drift",
     "fleet_audit",
     "fleet_scan",
     "lock",
     "promote",
+    "run_preflight",
     "scan",
     "verify",
     "why",

@@ -218,7 +218,7 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
     if flags is None:
         about.pop("multiple", None)
         return click.argument(item.name, **about)
-    if item.default not in (MISSING, True):
+    if item.default is not MISSING and item.default is not True:
         about["default"] = item.default
     flags = flags or ("--" + item.name.replace("_", "-"),)
     return option(*flags, item.name, help=text, **about)

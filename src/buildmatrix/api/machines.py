@@ -1,0 +1,306 @@
+"""`preflight` and `doctor`, as functions: images on this machine, and the machine itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    ComponentError,
+    SpecError,
+    UndecidedError,
+    UsageError,
+    most_severe,
+)
+from buildmatrix.commands.options import CommandOptions, argument, option
+from buildmatrix.commands.workspace import CommandResult
+from buildmatrix.engines.choice import DOCKER, OCI
+from buildmatrix.judge.rungs import RUNGS, Rung
+from buildmatrix.reports.formats import DOCTOR, PREFLIGHT
+
+if TYPE_CHECKING:
+    from buildmatrix.commands.doctor.node import Node, Sample
+    from buildmatrix.matrix.model import Spec
+    from buildmatrix.reports.doctor import Diagnosis, DoctorLine, State
+    from buildmatrix.reports.preflight.model import Preflight
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierOptions:
+    """Earlier preflights to compare with."""
+
+    baseline: Path | None = option(
+        None,
+        "Accepted preflight (--accept) to compare with; values 20 % worse fail.",
+        variable="BUILDMATRIX_PREFLIGHT_BASELINE",
+    )
+    reference: Path | None = option(
+        None, "Preflight on a CPU (--format json) with the expected results of commands."
+    )
+    strict: bool = option(False, "Treat rungs that did not run as undecided.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightOptions(CommandOptions, EarlierOptions):
+    """Options of `preflight`."""
+
+    name: str = field(
+        kw_only=False,
+        metadata=argument(
+            "a target, a pattern of targets, or an image",
+            metavar="TARGET|IMAGE",
+            completes="targets",
+        ),
+    )
+    level: Rung = option(RUNGS[-1], "Run rungs up to and including this one.", show_default=True)
+    node_class: str | None = option(None, "Node class of this machine.", metavar="NAME")
+    backend: str | None = option(
+        None, "Backend, if the image has no backend label.", metavar="NAME"
+    )
+    repeat: int = option(
+        5,
+        "Runs of each timed command; p95 needs 20, p99 100.",
+        least=1,
+        most=1000,
+        show_default=True,
+    )
+
+
+def preflight(options: PreflightOptions, is_asked_for: bool = False) -> CommandResult[Preflight]:
+    """Import, compute and warm up in images on this machine, up a ladder of rungs.
+
+    What this machine cannot run is in the result, with the node classes that have to. Raises a
+    `BuildmatrixError` where there is no image, or the options contradict the specification.
+    """
+    from buildmatrix.preflight.run import exit_code, preflight
+    from buildmatrix.preflight.subject import find_image, select_targets
+
+    here, name, node_class = options.workspace, options.name, options.node_class
+    spec = here.declared()()
+    engines = cache(here.image_engine)
+    if spec is not None and is_target(name):
+        subjects = select_targets(name, spec, engines, here.engine)
+    else:
+        subjects = (find_image(name, options.backend, spec, engines(here.engine)),)
+    names = {node.name for subject in subjects for node in subject.node_classes}
+    if node_class is not None and node_class not in names:
+        listed = ", ".join(sorted(names)) or "none"
+        raise UsageError(f"--node-class {node_class}: the node classes of {name} are {listed}")
+    with here.progress() as display:
+        result = preflight(
+            subjects,
+            options.level,
+            node_class,
+            display,
+            date.today(),
+            is_asked_for=is_asked_for,
+            repeat=options.repeat,
+            baseline=options.baseline,
+            reference=options.reference,
+        )
+    return CommandResult(result, exit_code(result, options.strict), PREFLIGHT)
+
+
+def is_target(name: str) -> bool:
+    """Return whether a name is that of targets, where there is a specification."""
+    return not (":" in name or "/" in name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectOptions(CommandOptions, EarlierOptions):
+    """Options of `preflight collect`."""
+
+    files: Sequence[str] = field(
+        default=(),
+        kw_only=False,
+        metadata=argument(
+            "logs of pods, and folders of them; `-` is standard input, as is nothing",
+            nargs=-1,
+            metavar="FILE|FOLDER|-...",
+            completes="files",
+        ),
+    )
+    image: str | None = option(None, "Refuse results of any other image.", metavar="NAME@DIGEST")
+
+
+def collect(options: CollectOptions) -> CommandResult[Preflight]:
+    """Read the logs of pods of `preflight --kubernetes`, and merge them to one report.
+
+    Raises a `BuildmatrixError` for pods of another image.
+    """
+    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.preflight.cluster import collect, find_subject
+    from buildmatrix.preflight.logs import read_logs
+    from buildmatrix.preflight.run import exit_code
+
+    here = options.workspace
+    spec = here.declared()()
+    digest = Reference.parse(options.image).digest if options.image else None
+    result = collect(
+        read_logs(options.files or ("-",)),
+        partial(find_subject, spec, here.image_engine(OCI)),
+        digest,
+        date.today(),
+        baseline=options.baseline,
+        reference=options.reference,
+    )
+    return CommandResult(result, exit_code(result, options.strict), PREFLIGHT)
+
+
+# `doctor`
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(CommandOptions):
+    """Options of `doctor`."""
+
+    builder: str | None = option(
+        None, "A buildx builder to check instead of the daemon's.", metavar="NAME"
+    )
+    process: int | None = option(
+        None, "Show only the vendor libraries mapped by a process.", least=1, metavar="PID"
+    )
+    interval: float = option(
+        1.0,
+        "Time between two reads of counters; 0 skips them.",
+        least=0,
+        most=60,
+        show_default=True,
+        metavar="SECONDS",
+    )
+    strict: bool = option(False, "Fail if a check of the machine is `partly` (1) or `unknown` (3).")
+
+
+def doctor(
+    options: DoctorOptions, show: Callable[[DoctorLine], None] = lambda _: None
+) -> CommandResult[Diagnosis]:
+    """Show what this machine can do: engine, resolver, devices; `show` gets each line at once.
+
+    No program of a vendor is run. A device that is not here is no failure.
+    """
+    lines = []
+    if options.process is None:
+        checking = _check_machine(options)
+    else:
+        checking = _check_process(options, options.process)
+    while True:
+        try:
+            line = next(checking)
+        except StopIteration as end:
+            document = end.value
+            break
+        lines.append(line)
+        show(line)
+    code = most_severe([EXIT_OK, *(_code(line, options.strict) for line in lines)])
+    return CommandResult(document(lines), code, DOCTOR)
+
+
+#: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
+#: device, and what is little for one project is plenty for another.
+_CODES: dict[State, int] = {
+    "missing": ComponentError.exit_code,
+    "wrong": SpecError.exit_code,
+    "unknown": UndecidedError.exit_code,
+}
+
+
+#: The same for the checks of the node and a process, with --strict.
+_STRICT: dict[State, int] = {
+    "partly": EXIT_FINDINGS,
+    "unknown": UndecidedError.exit_code,
+}
+
+
+def _check_machine(
+    options: DoctorOptions,
+) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
+    """Each thing that is checked, as soon as it is known; then what makes a document of them."""
+    from buildmatrix.commands.doctor import examine
+    from buildmatrix.commands.doctor.node import format_checks as node_lines
+    from buildmatrix.net.http.machine_indexes import default_indexes
+    from buildmatrix.preflight.machine import MachineFiles
+    from buildmatrix.reports.doctor import DoctorLine
+
+    here, interval = options.workspace, options.interval
+    lines, facilities = examine.check_engines(
+        here.builder(DOCKER), here.builder(OCI), options.builder or None
+    )
+    yield from lines
+    yield examine.check_resolver()
+
+    line, catalogue = examine.check_catalogue(options.workspace.data_files)
+    yield line
+
+    machine = MachineFiles()
+    node = examine.find_node(machine, catalogue)
+    before = node.take_sample(time.monotonic()) if interval else None
+
+    def specification() -> Spec | None:
+        return here.load() if here.specification.exists() else None
+
+    line, spec = examine.check_specification(specification)
+    yield line
+
+    places = {"locks, generated files, state": here.specification.absolute().parent}
+    if (folder := here.user_cache().folder) is not None:
+        places["cache"] = folder
+    if facilities is not None and facilities.folder is not None:
+        places["images"] = facilities.folder
+    yield from examine.check_disks(places)
+
+    urls = dict.fromkeys(default_indexes())
+    urls |= dict.fromkeys(
+        url for target in (spec.targets if spec else ()) for url in target.index.values()
+    )
+    if here.offline:
+        yield DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given")
+    else:
+        yield from examine.check_indexes(urls)
+
+    wanted = {target.backend for target in spec.targets} if spec else set()
+    yield from examine.check_devices(machine, catalogue, wanted, facilities)
+    checks = tuple(node.run_checks(_second(node, before, interval)))
+    yield from node_lines(checks)
+    return partial(examine.make_diagnosis, machine, catalogue, facilities, checks=checks)
+
+
+def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample, Sample] | None:
+    """Both samples, when at least `interval` seconds have passed since the first."""
+    if before is None:
+        return None
+    time.sleep(max(0.0, before.moment + interval - time.monotonic()))
+    return before, node.take_sample(time.monotonic())
+
+
+def _check_process(
+    options: DoctorOptions, pid: int
+) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
+    """Read the libraries that one process has mapped, and nothing else."""
+    from buildmatrix.commands.doctor import examine
+    from buildmatrix.preflight.machine import MachineFiles
+
+    line, catalogue = examine.check_catalogue(options.workspace.data_files)
+    if line.state != "ok":
+        yield line
+    machine = MachineFiles()
+    seen = examine.examine_process(pid, catalogue, machine)
+    yield from examine.format_process(seen)
+    return partial(examine.make_diagnosis, machine, catalogue, None, process=seen)
+
+
+def _code(line: DoctorLine, strict: bool) -> int:
+    """Return the exit code of a line."""
+    kind = line.subject.partition(" ")[0]
+    if kind not in ("node", "library", "process"):
+        return _CODES.get(line.state, EXIT_OK)
+    if kind == "process" and line.state == "unknown":
+        # Nothing else was asked for.
+        return UndecidedError.exit_code
+    return _STRICT.get(line.state, EXIT_OK) if strict else EXIT_OK
