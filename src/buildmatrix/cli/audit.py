@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.options import Part, Sharding, option, shard_options, stack_options, take
+from buildmatrix.cli.options import (
+    Part,
+    Sharding,
+    cache_option,
+    option,
+    shard_options,
+    stack_options,
+    take,
+)
 from buildmatrix.cli.output import Output, report_output
-from buildmatrix.cli.workspace import cache_option
 from buildmatrix.commands.options import AuditOptions, list_sources
 
 if TYPE_CHECKING:

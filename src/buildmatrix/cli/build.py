@@ -22,6 +22,7 @@ from buildmatrix.cli.options import (
     CommandSettings,
     Part,
     Sharding,
+    engine_option,
     load_shard,
     load_targets,
     option,
@@ -31,7 +32,6 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.cli.progress import progress
-from buildmatrix.cli.workspace import engine_option
 from buildmatrix.commands.build.options import BuildOptions
 
 

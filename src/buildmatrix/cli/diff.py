@@ -6,9 +6,8 @@ import click
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import option, stack_options, take
+from buildmatrix.cli.options import cache_option, engine_option, option, stack_options, take
 from buildmatrix.cli.output import Output, writes
-from buildmatrix.cli.workspace import cache_option, engine_option
 from buildmatrix.commands.options import ComparisonOptions, DiffOptions, DriftOptions
 from buildmatrix.reports.formats import DIFF
 

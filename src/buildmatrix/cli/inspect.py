@@ -17,15 +17,17 @@ from buildmatrix.base.errors import EXIT_OK, ComponentError, UndecidedError, Usa
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
+    engine_option,
     format_option,
+    image_options,
     load_targets,
     option,
     output_option,
+    wheel_options,
     workspace,
 )
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.progress import set_aside
-from buildmatrix.cli.workspace import engine_option, image_options, wheel_options
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from click.shell_completion import CompletionItem
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
+from buildmatrix.engines.choice import AUTO, NAMES
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
 
@@ -227,6 +228,40 @@ def _parameter(item: Field[Any], hint: Any) -> Decorator:
 def output_option(text: str = "File; - is stdout.") -> Decorator:
     """`--output` of a command."""
     return option("-o", "--output", type=click.Path(path_type=Path), help=text)
+
+
+# Images, wheels and engines
+
+
+platform_option = option(
+    "--platform",
+    metavar="OS/ARCH",
+    help="Platform of a multi-platform image.  [default: this machine's]",
+)
+
+cache_option = option(
+    "--no-cache", is_flag=True, help="Ignore the cache and read everything again."
+)
+
+image_options = stack_options(platform_option, cache_option)
+
+wheels_offline_option = option(
+    "--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."
+)
+
+wheel_options = stack_options(
+    option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
+    wheels_offline_option,
+)
+
+
+engine_option = option(
+    "--engine",
+    type=click.Choice(NAMES),
+    default=AUTO,
+    show_default=True,
+    help="Who builds and has images: Docker, or buildmatrix itself. auto: Docker where it answers.",
+)
 
 
 #: Options that stand before the command or after it: declarations and attributes.

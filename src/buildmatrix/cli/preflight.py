@@ -18,9 +18,8 @@ from buildmatrix.api.machines import (
     collect as collect_logs,
 )
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import add_global_options, option, stack_options, take
+from buildmatrix.cli.options import add_global_options, engine_option, option, stack_options, take
 from buildmatrix.cli.output import Output, writes
-from buildmatrix.cli.workspace import engine_option
 from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import stack_options, take
+from buildmatrix.cli.options import cache_option, engine_option, stack_options, take
 from buildmatrix.cli.output import Output, report_output
-from buildmatrix.cli.workspace import cache_option, engine_option
 from buildmatrix.commands.options import ScanOptions
 
 

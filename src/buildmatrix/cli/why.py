@@ -5,9 +5,14 @@ from __future__ import annotations
 import click
 
 from buildmatrix.api.questions import WhyOptions, why
-from buildmatrix.cli.options import stack_options, take
+from buildmatrix.cli.options import (
+    cache_option,
+    engine_option,
+    stack_options,
+    take,
+    wheels_offline_option,
+)
 from buildmatrix.cli.output import Output, writes_one
-from buildmatrix.cli.workspace import cache_option, engine_option, wheels_offline_option
 from buildmatrix.reports.formats import WHY, names
 
 
