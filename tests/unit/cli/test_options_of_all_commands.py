@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from buildmatrix.cli import group
-from buildmatrix.cli.options import GLOBAL_OPTIONS, CommandSettings
+from buildmatrix.cli.options import GLOBAL_OPTIONS, CommandSettings, option, take
+from buildmatrix.commands.options import CommandOptions, ImageOptions, SelectionOptions
+from buildmatrix.commands.options import option as option_field
 
 Path_ = tuple[str, ...]
 
@@ -81,3 +85,63 @@ def test_no_option_is_hidden_and_each_says_what_it_does() -> None:
         if isinstance(parameter, click.Option) and (parameter.hidden or not parameter.help)
     ]
     assert silent == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields(SelectionOptions, ImageOptions):
+    size: float = option_field(1.0, "Size.", least=0, most=60, show_default=True)
+    color: Literal["red", "blue"] = option_field("red", "Color.")
+    check: bool = option_field(True, "Do not check.", "--no-check")
+    layers: bool | None = option_field(None, "Layers.", "--layers/--no-layers")
+    files: Sequence[Path] = option_field((), "File.", "--file-name")
+
+
+@click.command()
+@take(
+    Fields,
+    size=option("--before", default="", help="Before."),
+    last=option("--offline", is_flag=True),
+)
+def fields_command(options: Fields, /, before: str) -> None:
+    shown = {name: getattr(options, name) for name in ("select", *Fields.__annotations__)}
+    click.echo(repr((shown, before, options.workspace.offline)))
+
+
+USUAL = {"select": (), "size": 1.0, "color": "red", "check": True, "layers": None, "files": ()}
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "changed"),
+    [
+        ("", {}, {}),
+        ("--size 2 --color blue --no-check", {}, {"size": 2.0, "color": "blue", "check": False}),
+        ("--no-layers --select a --select b", {}, {"layers": False, "select": ("a", "b")}),
+        ("--file-name a", {}, {"files": (Path("a"),)}),
+        ("", {"NO_CHECK": "1", "SIZE": "3", "FILE_NAME": "a"},
+         {"check": False, "size": 3.0, "files": (Path("a"),)}),
+    ],
+)  # fmt: skip
+def test_a_field_is_an_option_with_its_variable(
+    line: str, variables: dict[str, str], changed: dict[str, object]
+) -> None:
+    environment = {f"BUILDMATRIX_{name}": value for name, value in variables.items()}
+    result = CliRunner().invoke(fields_command, [*line.split(), "--offline"], env=environment)
+    assert result.output.strip() == repr((USUAL | changed, "", True))
+
+
+@pytest.mark.parametrize("line", ["--size 61", "--color green", "--check"])
+def test_a_value_that_a_field_does_not_take_is_refused(line: str) -> None:
+    assert CliRunner().invoke(fields_command, line.split()).exit_code == 2
+
+
+def test_options_stand_in_the_order_of_bases_fields_and_what_is_placed() -> None:
+    order = [parameter.name for parameter in fields_command.params]
+    own = ["before", "size", "color", "check", "layers", "files"]
+    assert order == ["select", "subset", *own, "platform", "offline"]
+    shown = CliRunner().invoke(fields_command, ["--help"]).output
+    assert "default: 1.0; 0<=x<=60" in shown
+
+
+def test_a_field_without_metadata_of_an_option_is_none() -> None:
+    assert "workspace" not in {parameter.name for parameter in fields_command.params}
+    assert CommandOptions().workspace.specification == Path("buildmatrix.toml")
