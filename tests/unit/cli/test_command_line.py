@@ -401,8 +401,8 @@ def test_what_is_staged_or_saved_says_the_next_command():
 def test_files_and_names_are_taken_as_pip_and_uv_take_them(project, capsys, monkeypatch):
     asked = []
 
-    def stop(*sources, upgrade=(), **_):
-        asked.append(upgrade or sources)
+    def stop(options, *_, upgrade=(), **__):
+        asked.append(upgrade or options.sources)
         raise UsageError("asked")
 
     monkeypatch.setattr("buildmatrix.api.judging.audit", stop)
