@@ -194,7 +194,7 @@ def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_p
     for wanted, smoke, state, errors in (
         ("auto", (), "not-run", []),
         ("auto", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
-        ("device", (), "undecided", [f"`--preflight device` did not run: {STAYS}"]),
+        ("device", (), "undecided", [f"`--level device` did not run: {STAYS}"]),
         ("device", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
     ):
         work = BuildWork(replace(target("cpu"), smoke=smoke), State(tmp_path).target_files("cpu"))
@@ -219,7 +219,7 @@ def test_what_auto_left_to_others_is_run_where_it_is_asked_for(tmp_path: Path) -
     assert (work.gates["smoke"], work.errors) == ("not-run", [])
     gates_of(work, "import")._climb(work, known, way)
     assert (work.gates["smoke"], work.errors) == (
-        "undecided", ["`--preflight import` did not run: the engine was asked"]
+        "undecided", ["`--level import` did not run: the engine was asked"]
     )  # fmt: skip
 
 
