@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.text import count
@@ -69,7 +69,7 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
     level = options.preflight
     is_skipped = level == "none" or (level == "auto" and not options.smoke)
     with closing(builder), here.progress() as display, here.wheels() as reader:
-        made = {
+        made: dict[str, Any] = {
             "workspace": here,
             "surroundings": around,
             "builders": builders or (None,),

@@ -36,7 +36,7 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
     )
     call.__doc__ = f"{cleandoc(run.__doc__ or '')}\n\nArgs:\n{listed}"
     returns = run.__annotations__["return"]
-    call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}  # type: ignore[misc]
+    call.__annotations__ = kind.__init__.__annotations__ | {"return": returns}
     call.__signature__ = signature(kind).replace(return_annotation=returns)  # type: ignore[attr-defined]
     return call
 
