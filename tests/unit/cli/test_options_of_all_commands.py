@@ -139,7 +139,7 @@ def test_options_stand_in_the_order_of_bases_fields_and_what_is_placed() -> None
     own = ["before", "size", "color", "check", "layers", "files"]
     assert order == ["select", "subset", *own, "platform", "offline"]
     shown = CliRunner().invoke(fields_command, ["--help"]).output
-    assert "default: 1.0; 0<=x<=60" in shown
+    assert "default: 1.0; 0<=x<=60" in " ".join(shown.split())
 
 
 def test_a_field_without_metadata_of_an_option_is_none() -> None:
