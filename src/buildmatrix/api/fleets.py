@@ -282,7 +282,7 @@ def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
                 read=work.read_layer,
                 judge=work.judge_image,
             ),
-            ClusterOptions(options.workers or 0, options.scheduler),
+            ClusterOptions(workers=options.workers or 0, scheduler=options.scheduler),
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
@@ -333,7 +333,7 @@ def fleet_audit(options: FleetAuditOptions) -> CommandResult[FleetReport]:
             planned.tasks,
             settings,
             audit_file,
-            ClusterOptions(options.workers or 0, options.scheduler),
+            ClusterOptions(workers=options.workers or 0, scheduler=options.scheduler),
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )

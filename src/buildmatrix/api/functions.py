@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from buildmatrix.api import building, fleets, judging, locking, machines, questions, releases
 from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.options import (
     AuditOptions,
     DiffOptions,
@@ -42,7 +43,7 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 
 
 audit = _by_name(AuditOptions, judging.audit)
-build = _by_name(building.BuildOptions, building.build)
+build = _by_name(BuildOptions, building.build)
 diff = _by_name(DiffOptions, questions.diff)
 doctor = _by_name(machines.DoctorOptions, machines.doctor)
 drift = _by_name(DriftOptions, questions.drift)
