@@ -15,6 +15,7 @@ from buildmatrix.cli.options import (
     option,
     shard_options,
     stack_options,
+    store_option,
     take,
 )
 from buildmatrix.cli.output import Output, report_output
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     ),
     backends=shard_options,
     fix=option("--offline", is_flag=True, help="Use caches only."),
-    fail_on=stack_options(cache_option, report_output),
+    fail_on=stack_options(cache_option, store_option, report_output),
 )
 def audit_command(
     options: AuditOptions,

@@ -27,6 +27,8 @@ from buildmatrix.cli.options import (
     load_targets,
     option,
     shard_options,
+    stack_options,
+    store_option,
     take,
     workspace,
 )
@@ -40,8 +42,11 @@ from buildmatrix.commands.build.options import BuildOptions
     BuildOptions,
     push=shard_options,
     audit=option("--offline", is_flag=True, help="Resolve from caches only."),
-    jobs=option(
-        "--no-cache", is_flag=True, help="Rebuild everything, and read wheels and bases again."
+    jobs=stack_options(
+        option(
+            "--no-cache", is_flag=True, help="Rebuild everything, and read wheels and bases again."
+        ),
+        store_option,
     ),
     builders=engine_option,
     fail_on=report_output,

@@ -192,7 +192,7 @@ def take(kind: type[Any], **placed: Decorator) -> Decorator:
 
 
 #: Options of which a `Workspace` is made.
-_OF_MACHINE = ("engine", "no_cache", "offline")
+_OF_MACHINE = ("engine", "no_cache", "offline", "store")
 
 
 def _parameter(item: Field[Any], hint: Any) -> Decorator:
@@ -241,6 +241,13 @@ platform_option = option(
 
 cache_option = option(
     "--no-cache", is_flag=True, help="Ignore the cache and read everything again."
+)
+
+store_option = option(
+    "--store",
+    default="",
+    metavar="URL",
+    help="Share facts with other machines: a folder, or the URL of an fsspec driver.",
 )
 
 image_options = stack_options(platform_option, cache_option)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import cache_option, engine_option, stack_options, take
+from buildmatrix.cli.options import (
+    cache_option,
+    engine_option,
+    stack_options,
+    store_option,
+    take,
+)
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.commands.options import ScanOptions
 
 
 @click.command("scan")
-@take(ScanOptions, fail_on=stack_options(cache_option, engine_option, report_output))
+@take(ScanOptions, fail_on=stack_options(cache_option, store_option, engine_option, report_output))
 def scan_command(options: ScanOptions, /, to: Output) -> int:
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 

@@ -108,6 +108,11 @@ def _to_logging(level: Level, text: str) -> None:
     logging.getLogger("buildmatrix").log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
 
 
+#: Facts of what never changes: wheels, source distributions, layers and images. Not shared are
+#: answers of indexes, which may be private, and what depends on this machine.
+_SHARED_KINDS = frozenset({"facts", "layers", "sources", "tables", "wheels"})
+
+
 def _silent() -> AbstractContextManager[Progress]:
     return nullcontext(Silent())
 
@@ -121,6 +126,7 @@ class Workspace:
         engine: who builds and has images: `auto`, `docker` or `oci`.
         cache: whether what was read before is used, and kept.
         offline: whether nothing but caches is asked.
+        store: folder or fsspec URL of facts that are shared with other machines; empty for none.
         progress: opens a display of what is done; one that shows nothing by default. Beside a
             display with threads, one process reads a folder, not all processors.
         log: takes what is to be said beside results; the logger `buildmatrix` by default. It is
@@ -131,6 +137,7 @@ class Workspace:
     engine: str = AUTO
     cache: bool = True
     offline: bool = False
+    store: str = ""
     progress: Callable[[], AbstractContextManager[Progress]] = _silent
     log: Log = _to_logging
 
@@ -166,7 +173,9 @@ class Workspace:
         """The cache of this user; one that keeps nothing where it is not wanted."""
         from buildmatrix.images.store.cache import Cache, default_folder
 
-        return _cache_in(default_folder(os.environ), self.log) if self.cache else Cache(None)
+        if not self.cache:
+            return Cache(None)
+        return _cache_in(default_folder(os.environ), self.log, self.store)
 
     def fact_cache(self) -> FactCache | None:
         """The cache of facts of this user; None where it is not wanted."""
@@ -296,12 +305,23 @@ class Workspace:
 
 
 @functools.cache
-def _cache_in(folder: Path, log: Log) -> Cache:
-    """Return one cache for all calls, so that its problems are reported once."""
+def _cache_in(folder: Path, log: Log, store: str = "") -> Cache:
+    """Return one cache for all calls, so that its problems are reported once.
+
+    Raises `UsageError` for an invalid store, and `ComponentError` for a missing driver.
+    """
     from buildmatrix.images.store.cache import Cache
 
+    shared = None
+    if store:
+        from buildmatrix.images.store.shared import SharedEntries, open_storage
+
+        shared = SharedEntries(open_storage(store), store, lambda text: log("warning", text))
     return Cache(
-        folder, lambda text: log("warning", f"{text} (set BUILDMATRIX_CACHE to another folder)")
+        folder,
+        lambda text: log("warning", f"{text} (set BUILDMATRIX_CACHE to another folder)"),
+        shared,
+        shared_kinds=_SHARED_KINDS,
     )
 
 

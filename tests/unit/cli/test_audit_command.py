@@ -102,6 +102,68 @@ def test_without_a_cache_everything_is_read_again(locked: Locked, capsys) -> Non
     assert not Path(os.environ["BUILDMATRIX_CACHE"]).exists()
 
 
+def test_a_fresh_runner_reads_no_wheel_that_another_one_has_read(
+    locked: Locked, capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    smuggle(locked)
+    store = tmp_path / "store"
+    once = run(capsys, LOCK, "--backend", "cpu", "--store", str(store), "--format", "json")
+    asked = len(locked.server.requests)
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "another"))
+    monkeypatch.setenv("BUILDMATRIX_STORE", str(store))
+    again = run(capsys, LOCK, "--backend", "cpu", "--format", "json")
+    assert (once[0], len(locked.server.requests)) == (again[0], asked) == (1, asked)
+    first, second = (json.loads(out) for _, out, _ in (once, again))
+    assert first["findings"] == second["findings"]
+    # Pages of an index, and what depends on the machine, stay there.
+    assert {path.name for path in store.iterdir()} <= {"wheels", "tables", "sources"}
+
+
+def test_damaged_and_swapped_entries_of_a_store_are_read_again(
+    locked: Locked, capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    smuggle(locked)
+    store = tmp_path / "store"
+    arguments = (LOCK, "--backend", "cpu", "--store", str(store))
+    run(capsys, *arguments)
+    asked = len(locked.server.requests)
+    first, second, *others = sorted(path for path in (store / "wheels").iterdir())
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data[:-1])
+    for path in others:
+        path.write_bytes(b"")
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "another"))
+    assert run(capsys, *arguments)[0] == 1
+    assert len(locked.server.requests) > asked
+
+
+def test_a_store_that_cannot_be_written_costs_no_result(
+    locked: Locked, capsys, tmp_path: Path
+) -> None:
+    smuggle(locked)
+    (tmp_path / "store").touch()
+    code, _, err = run(capsys, LOCK, "--backend", "cpu", "--store", str(tmp_path / "store"))
+    assert code == 1
+    assert f"the store {tmp_path / 'store'} cannot be written" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "said"),
+    [
+        ("s3://key:secret@bucket/facts", 2, "has credentials in its address"),
+        ("gopher://host/facts", 2, "is not a valid store"),
+    ],
+)
+def test_an_address_that_is_no_store_is_refused(
+    locked: Locked, capsys, store: str, code: int, said: str
+) -> None:
+    smuggle(locked)
+    ended, _, err = run(capsys, LOCK, "--backend", "cpu", "--store", store)
+    assert ended == code
+    assert said in " ".join(err.split()) and "secret" not in err
+
+
 def test_an_index_that_fails_is_undecided(locked: Locked, capsys) -> None:
     path = locked.add("clean 1.0")
     write(locked)

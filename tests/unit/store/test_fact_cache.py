@@ -190,7 +190,7 @@ def test_a_bit_that_flipped_is_noticed(cache: FactCache, tmp_path: Path) -> None
 
 def test_an_entry_that_holds_something_else_is_a_miss(cache: FactCache, tree: Path) -> None:
     scanned(cache, tree)
-    cache._store.put(f"folder:{tree.resolve()}", b"no facts")
+    cache._folders.put(f"folder:{tree.resolve()}", b"no facts")
     (tree / "new.txt").write_text("so that the folder as a whole is not known")
     assert scanned(cache, tree).stats.cached == 0
     assert scanned(cache, tree).stats.cached >= 3

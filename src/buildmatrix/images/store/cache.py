@@ -16,9 +16,9 @@ No locks. An entry is written to a temporary file and renamed. If two runs write
 the last one wins, and both are valid. A cache that cannot be read or written never fails a run; it
 is reported once.
 
-A store shared by many machines (`store.shared`) may back the folder. Entries missing in the folder
-are looked up there, and new ones are written to both. If the shared store is on a local disk, only
-it has the entry: a second file would save nothing.
+A store shared by many machines (`store.shared`) may back the folder, for all kinds of entries or
+for some. Entries missing in the folder are looked up there, and new ones are written to both. If
+the shared store is on a local disk, only it has the entry: a second file would save nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -130,7 +130,8 @@ def source_digest(*packages: str) -> str:
 class Cache:
     """A folder with stores of several kinds; with None, nothing is cached in a folder.
 
-    `note` is called once if it is unusable. `shared` backs it. `key` seals its entries.
+    `note` is called once if it is unusable. `shared` backs entries of the kinds `shared_kinds`, or
+    all. `key` seals its entries.
     """
 
     def __init__(
@@ -139,10 +140,12 @@ class Cache:
         note: Callable[[str], None] = lambda _: None,
         shared: SharedEntries | None = None,
         key: bytes = b"",
+        shared_kinds: Collection[str] | None = None,
     ) -> None:
         self.folder = folder
         self.key = key
-        self.shared = shared
+        self._shared = shared
+        self._shared_kinds = shared_kinds
         self._note: Callable[[str], None] | None = note
         self._lock = threading.Lock()
         #: Kind → bytes to write until the next pruning.
@@ -164,7 +167,9 @@ class Cache:
         if folder is not None and folder.is_symlink():
             self.report_failure(folder, "be used", "it is a link")
             folder = None
-        return Store(self, folder, kind, version, limit, age, by_use)
+        is_shared = self._shared_kinds is None or kind in self._shared_kinds
+        shared = self._shared if is_shared else None
+        return Store(self, folder, shared, kind, version, limit, age, by_use)
 
     def is_due(self, kind: str, size: int, limit: int) -> bool:
         """Return True if old entries of a kind should be pruned, after writing `size` bytes.
@@ -195,6 +200,7 @@ class Store:
         self,
         cache: Cache,
         folder: Path | None,
+        shared: SharedEntries | None,
         kind: str,
         version: str,
         limit: int,
@@ -202,7 +208,7 @@ class Store:
         by_use: bool,
     ) -> None:
         self._cache = cache
-        self._shared = cache.shared
+        self._shared = shared
         self._folder = folder
         self._kind = kind
         self._version = f"{kind}\0{version}"

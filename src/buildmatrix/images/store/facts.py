@@ -31,7 +31,7 @@ from buildmatrix.facts.inventory.workers import Watch, ignore_progress
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.facts.trees.directory import changed_ns
 from buildmatrix.images.store import INVENTORY_DECODER
-from buildmatrix.images.store.cache import DAY, Cache, source_digest
+from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 
 #: Total bytes of all entries; the least recently used are removed first.
 MAX_CACHED_BYTES = 1_000_000_000
@@ -63,15 +63,19 @@ class FactCache:
         self._now_ns = now_ns
         version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
         self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
+        # Stamps of files mean nothing to another machine.
+        self._folders = cache.store("folders", version, limit=limit, age=90 * DAY, by_use=True)
 
     def inventory(self, content: str, read: Callable[[], Inventory]) -> Inventory:
         """Return the inventory of `content`, which never changes, from the cache or `read`.
 
         Only complete inventories are cached: unreadable files may be readable next time.
         """
-        key = f"inventory:{content}"
+        return self._recall(self._store, f"inventory:{content}", read)
+
+    def _recall(self, store: Store, key: str, read: Callable[[], Inventory]) -> Inventory:
         started = time.monotonic()
-        cached_inventory = self._store.load(key, INVENTORY_DECODER)
+        cached_inventory = store.load(key, INVENTORY_DECODER)
         if cached_inventory is not None:
             seconds = round(time.monotonic() - started, 3)
             cached = cached_inventory.stats.files
@@ -79,7 +83,7 @@ class FactCache:
             return replace(cached_inventory, stats=stats)
         inventory = read()
         if not inventory.unread:
-            self._store.put(key, encode(inventory))
+            store.put(key, encode(inventory))
         return inventory
 
     def folder(self, root: Path, tree: Tree, watch: Watch = ignore_progress) -> Inventory:
@@ -96,15 +100,15 @@ class FactCache:
             from buildmatrix.images.store.folder import FILES_DECODER, FolderMemory, PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
-            recalled = self._store.load(key, FILES_DECODER) or {}
+            recalled = self._folders.load(key, FILES_DECODER) or {}
             memory = FolderMemory(recalled, settled_ns, PythonAnswers(self.cache))
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
             if memory.is_changed:
-                self._store.save(key, memory.files)
+                self._folders.save(key, memory.files)
             return inventory
 
         content = walked.content_digest(settled_ns)
-        return read() if content is None else self.inventory(f"folder {content}", read)
+        return read() if content is None else self._recall(self._folders, content, read)
 
 
 class _TreeSnapshot(Tree):
