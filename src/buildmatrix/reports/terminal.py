@@ -164,6 +164,11 @@ def _grid(section: Section, width: int, paint: Painter, most: int | None) -> Ite
         if row.is_loud and section.subject in aligned:
             parts[section.subject] = paint(parts[section.subject], "bold")
         sign = f"{paint(row.sign, _SIGNS[row.sign])} " if row.sign else "  " * is_signed
+        if len(parts) > 1 and len(cells[0]) > widths[0]:
+            # Too wide for its column: a line of its own keeps the others below their headings.
+            yield f"{outside}{sign}{parts[0]}"
+            parts[0], sign = " " * widths[0], "  " * is_signed
+            indent = margin + sum(widths) + 2 * len(parts)
         begin = f"{outside}{sign}{''.join(f'{part}  ' for part in parts)}"
         text = "".join(cells[len(aligned) :])
         # A name is not broken: one that does not fit beside the other cells stands below them.
