@@ -29,7 +29,6 @@ from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import read_toml
 from buildmatrix.matrix.model import Target
-from buildmatrix.net.http.failures import TEMPORARY_STATUSES
 from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
 
 # Errors. uv has no machine-readable ones: its exit status 1 means "no solution", 2 anything else,
@@ -106,6 +105,8 @@ def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
 
 def _away(text: str) -> str | None:
     """Return the host that did not answer and may later; None for any other reason."""
+    from buildmatrix.net.http.failures import TEMPORARY_STATUSES
+
     unreachable = _UNREACHABLE.search(text)
     if unreachable is None or TOO_LONG in text:
         return None

@@ -17,7 +17,6 @@ from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
 from buildmatrix.locks.committed import describe_unchecked, is_lock, read_committed
-from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
@@ -44,6 +43,8 @@ Listing = Callable[[str, str], Iterable[str]]
 
 def ask_index(index: str, name: str) -> tuple[str, ...]:
     """A `Listing` that asks the index itself."""
+    from buildmatrix.locks.index.client import Client
+
     with Client() as client:
         return tuple(file.filename for file in client.project(index, name))
 
