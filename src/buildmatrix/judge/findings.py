@@ -20,7 +20,7 @@ from buildmatrix.judge.registry import BY_CODE
 from buildmatrix.judge.subject import ImageSubject, Subject
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
-_METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
+_METADATA = re.compile(r"[^/]+(\.(?:(?:dist|egg)-info|egg))(?=/|$)")
 _SONAME_VERSION = re.compile(r"(\.so)(?:\.\d+)+$")
 
 

@@ -371,15 +371,20 @@ def _find_ancestors(paths: set[str]) -> set[str]:
 # configuration, Python sources. Links can lead `collect` to a file of any other name.
 
 
+_FOLDER = r"(?:[^/]*\.(?:dist|egg)-info|EGG-INFO)"
+#: Zipped eggs up to this size are stored whole; the layer of a larger one is read again.
+LARGEST_EGG = 4 << 20
+
 #: Ends of paths, without the folders above that links may replace, with the size limit of each
 #: file.
 _LIMITS = {
     r"[^/]*\.py": LARGEST_SEARCHED,
-    r"[^/]*\.(?:dist|egg)-info/RECORD": LARGEST_RECORD,
-    r"[^/]*\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)|[^/]*\.egg-info": LARGEST_METADATA,
-    r"[^/]*\.(?:dist|egg)-info/(?:INSTALLER|direct_url\.json|entry_points\.txt)": LARGEST_NOTE,
-    r"[^/]*\.(?:dist|egg)-info/variant\.json": LARGEST_VARIANT,
-    r"[^/]*\.(?:dist|egg)-info/sboms/.*": LARGEST_SBOM,
+    rf"{_FOLDER}/(?:RECORD|installed-files\.txt)": LARGEST_RECORD,
+    rf"{_FOLDER}/(?:METADATA|PKG-INFO)|[^/]*\.egg-info": LARGEST_METADATA,
+    rf"{_FOLDER}/(?:INSTALLER|direct_url\.json|entry_points\.txt|requires\.txt)": LARGEST_NOTE,
+    rf"{_FOLDER}/variant\.json": LARGEST_VARIANT,
+    rf"{_FOLDER}/sboms/.*": LARGEST_SBOM,
+    r"[^/]*-py[23][^/]*\.egg": LARGEST_EGG,
     r"[^/]*\.pth|pyvenv\.cfg": LARGEST_FILE,
     r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
     r"status|status\.d/[^/]+|db/installed": LARGEST_STATUS,

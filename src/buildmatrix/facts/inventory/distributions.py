@@ -17,12 +17,13 @@ from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
 from buildmatrix.facts.inventory.conda import RecordedDistribution, merge_conda_packages
-from buildmatrix.facts.inventory.listing import Listing, distribution_name
+from buildmatrix.facts.inventory.listing import Listing, distribution_name, readable
 from buildmatrix.facts.inventory.model import Distribution, EntryPoint, SharedPath, Variant
 from buildmatrix.facts.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.facts.inventory.variants import read_variant
+from buildmatrix.facts.trees.archive import Slice
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.facts.trees.wheel import install_path
+from buildmatrix.facts.trees.wheel import WheelTree, install_path
 
 # Components, from the SBOMs in a metadata folder.
 #
@@ -85,7 +86,8 @@ def _find_purls(document: object, depth: int) -> Iterator[str]:
 #
 # Formats: core metadata 2.x (METADATA, PKG-INFO), PEP 376 and the specification "Recording
 # installed projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json). Conda's records:
-# `conda`.
+# `conda`. Setuptools' eggs: a folder or a ZIP file `NAME-VERSION-pyX.Y[-PLATFORM].egg`, which holds
+# modules and the folder `EGG-INFO` ("The Internal Structure of Python Eggs").
 
 
 #: Bytes of METADATA; the headers come first, long descriptions reach a few hundred kilobytes.
@@ -104,7 +106,12 @@ CHUNK = 1 << 20
 
 _DIRECT_URL = "direct_url.json"
 _VARIANT = "variant.json"
-_METADATA_FOLDERS = (".dist-info", ".egg-info")
+_EGG = ".egg"
+_METADATA_FOLDERS = (".dist-info", ".egg-info", ".egg/EGG-INFO")
+#: An egg that Python imports from: one elsewhere is a package file.
+_ZIPPED_EGG = re.compile(r"(?:(?:.*/)?(?:site|dist)-packages/)?[^/-]+-[^/]+-py[23][^/]*\.egg")
+#: Lists of files, by the names that installers give them: PEP 376, and pip before wheels.
+_RECORDS = ("RECORD", "installed-files.txt")
 _HASHES = frozenset({"sha256", "sha384", "sha512"})
 
 
@@ -126,7 +133,7 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
     records: dict[str, dict[str, str]] = {}
     remaining = ALL_RECORDS
     for folder in _find_metadata_folders(listing):
-        path = f"{folder}/RECORD"
+        path = _find_record(listing, folder) or f"{folder}/RECORD"
         size = listing.files[path].size if path in listing.files else 0
         if size > remaining:
             listing.note(path, f"the RECORDs of this tree have more than {ALL_RECORDS:,} bytes")
@@ -170,15 +177,24 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
 
 
 def _find_metadata_folders(listing: Listing) -> list[str]:
-    """Return all `.dist-info` and `.egg-info` folders (or files: distutils wrote one file)."""
+    """Return all `.dist-info`, `.egg-info` and `EGG-INFO` folders.
+
+    Or files: distutils wrote one file, and an egg may be one.
+    """
     folders = set[str]()
     for path in listing.files:
         parent = path.rpartition("/")[0]
         if parent.endswith(_METADATA_FOLDERS):
             folders.add(parent)
-        elif path.endswith(".egg-info"):
+        elif path.endswith(".egg-info") or _ZIPPED_EGG.fullmatch(path):
             folders.add(path)
     return sorted(folders)
+
+
+def _find_record(listing: Listing, folder: str) -> str | None:
+    """Return the path of the list of files in a metadata folder."""
+    paths = (f"{folder}/{name}" for name in _RECORDS)
+    return next((path for path in paths if path in listing.files), None)
 
 
 def _drop_vendored(records: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -212,20 +228,20 @@ def _read_distribution(
 ) -> RecordedDistribution:
     headers = _read_metadata(listing, folder)
     name, version = _parse_folder_name(folder)
-    record_path = f"{folder}/RECORD"
+    requires = headers.get("requires-dist") or _read_egg_requires(listing, folder)
     installer = _read_note(listing, f"{folder}/INSTALLER")
     return RecordedDistribution(
         Distribution(
             name=distribution_name((headers.get("name") or [name])[0]),
             version=(headers.get("version") or [version])[0],
             path=folder,
-            requires=tuple(headers.get("requires-dist", ())),
+            requires=tuple(requires),
             installer=(installer or "").strip() or None,
             requested=f"{folder}/REQUESTED" in listing.files,
             direct_url=_read_direct_url(listing, f"{folder}/{_DIRECT_URL}"),
             files=len(record),
             size=sum(listing.files[path].size for path in record),
-            has_record=record_path in listing.files,
+            has_record=bool(record) or _find_record(listing, folder) is not None,
             entry_points=_parse_entry_points(
                 _read_note(listing, f"{folder}/entry_points.txt") or ""
             ),
@@ -251,7 +267,7 @@ def _shorten_license(headers: Mapping[str, list[str]], name: str) -> str:
 
 
 def _parse_folder_name(folder: str) -> tuple[str, str]:
-    stem = folder.rpartition("/")[2].rpartition(".")[0]
+    stem = folder.removesuffix("/EGG-INFO").rpartition("/")[2].rpartition(".")[0]
     name, _, version = stem.partition("-")
     return name, version.partition("-py")[0]
 
@@ -263,7 +279,8 @@ def _read_metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
     if path is None:
         listing.note(folder, "no METADATA in it: name and version are taken from the folder's name")
         return {}
-    data = listing.read(path, LARGEST_METADATA)
+    where = f"{path}/PKG-INFO" if path.endswith(_EGG) else path
+    data = _read_file(listing, where, LARGEST_METADATA)
     if data is None:
         return {}
     headers = metadata_headers(data)
@@ -282,13 +299,26 @@ def metadata_headers(data: bytes) -> dict[str, list[str]]:
 
 
 def _read_record(listing: Listing, folder: str) -> dict[str, str]:
-    """Return existing files listed in the RECORD in `folder`, with their hashes as written."""
-    path = f"{folder}/RECORD"
-    data = listing.read(path, LARGEST_RECORD) if path in listing.files else None
-    if data is None:
-        return {}
-    site = folder.rpartition("/")[0]
+    """Return existing files listed in the RECORD in `folder`, with their hashes as written.
+
+    An egg has all files in it, whatever its RECORD lists.
+    """
     files: dict[str, str] = {}
+    site = folder.rpartition("/")[0]
+    if folder.endswith(_EGG):
+        files[folder] = ""
+    elif folder.endswith(f"{_EGG}/EGG-INFO"):
+        files.update(dict.fromkeys(listing.below(site), ""))
+    path = _find_record(listing, folder)
+    data = None if path is None else listing.read(path, LARGEST_RECORD)
+    if path is None or data is None:
+        return files
+    if not path.endswith("/RECORD"):
+        for line in readable(data.decode("utf-8", "surrogateescape")).splitlines():
+            place = _resolve_recorded_path(listing, folder, line) if line else None
+            if place is not None:
+                files[place] = ""
+        return files
     try:
         # Decoded in pieces: StringIO takes 4 bytes for each character of 3 MB.
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8", "backslashreplace", newline="")
@@ -299,6 +329,41 @@ def _read_record(listing: Listing, folder: str) -> dict[str, str]:
     except csv.Error as error:
         listing.note(path, f"no readable CSV: {error}")
     return files
+
+
+def _read_file(listing: Listing, path: str, limit: int) -> bytes | None:
+    """Read a file of a metadata folder, that of a zipped egg included; None if there is none."""
+    if path in listing.files:
+        return listing.read(path, limit)
+    egg, _, name = path.rpartition("/")
+    if not egg.endswith(_EGG) or egg not in listing.files:
+        return None
+    file = listing.files[egg]
+    try:
+        with listing.tree.open(file.path) as source:
+            data = WheelTree(Slice(source, 0, file.size)).read_bytes(f"EGG-INFO/{name}", limit)
+            listing.bytes_read += source.bytes_read
+            return data
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        listing.note(egg, reason(error))
+        return None
+
+
+def _read_egg_requires(listing: Listing, folder: str) -> Iterator[str]:
+    """Yield the lines of setuptools' requires.txt as `Requires-Dist` has them.
+
+    `[EXTRA:MARKER]` begins a section (setuptools, "requires.txt").
+    """
+    extra = marker = ""
+    for line in map(str.strip, (_read_note(listing, f"{folder}/requires.txt") or "").splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            extra, _, marker = (part.strip() for part in line[1:-1].partition(":"))
+        elif line and not line.startswith("#"):
+            conditions = [f"({marker})"] if marker else []
+            conditions += [f'extra == "{extra}"'] if extra else []
+            yield f"{line} ; {' and '.join(conditions)}" if conditions else line
 
 
 def _hash_record(record: Mapping[str, str], folder: str) -> str | None:
@@ -394,9 +459,7 @@ def _parse_entry_points(text: str) -> tuple[EntryPoint, ...]:
 
 
 def _read_note(listing: Listing, path: str) -> str | None:
-    if path not in listing.files:
-        return None
-    data = listing.read(path, LARGEST_NOTE)
+    data = _read_file(listing, path, LARGEST_NOTE)
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 

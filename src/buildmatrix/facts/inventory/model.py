@@ -19,7 +19,7 @@ from buildmatrix.facts.python_imports import Reach
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read
 #: again.
-SCHEMA = "buildmatrix/facts/inventory/15"
+SCHEMA = "buildmatrix/facts/inventory/16"
 
 #: Containers that are packages: they count even without relevant files.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -47,7 +47,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One installed distribution: a `.dist-info` (or `.egg-info`) folder, or a conda package.
+    """One installed distribution: a `.dist-info` or `.egg-info` folder, an egg, a conda package.
 
     Core metadata specification 2.x; PEP 376 (RECORD, INSTALLER, REQUESTED); PEP 610 (direct_url).
     """
@@ -55,7 +55,7 @@ class Distribution:
     #: Normalized name (PEP 503).
     name: str
     version: str
-    #: Path of the metadata folder, or of the conda package's record.
+    #: Path of the metadata folder, of an egg that is a file, or of the conda package's record.
     path: str
     #: `Requires-Dist` lines as written.
     requires: tuple[str, ...] = ()
