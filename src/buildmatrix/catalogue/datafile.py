@@ -30,6 +30,7 @@ _ACTIONS: Mapping[str, ReplacementAction] = {
     "remove": "remove",
     "index": "index",
     "keep": "keep",
+    "set": "set",
 }
 #: One step of a path in a message of msgspec: `.libraries`, `[0]`; `[...]` is any key of a table.
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
@@ -196,7 +197,7 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 yield (
                     ("distributions", number, "replace", backend),
                     f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
-                    "`index NAME` or `keep`, and a note behind a `;`",
+                    "`index NAME`, `set NAME=VALUE` or `keep`, and a note behind a `;`",
                 )
 
 
@@ -264,6 +265,6 @@ def replacement(text: str) -> Replacement | None:
     order, _, note = text.partition(";")
     word, _, target = order.strip().partition(" ")
     action = _ACTIONS.get(word)
-    if action is None or (action in ("use", "index")) != bool(target):
+    if action is None or (action in ("use", "index", "set")) != bool(target):
         return None
     return Replacement(action, target or None, note.strip() or None)

@@ -65,8 +65,9 @@ DistributionKind = Literal[
     "native", "pure", "meta", "default-build", "embedded", "multi-backend", "with-extra"
 ]
 
-#: `use` another distribution, `remove` it, take the same name from another `index`, or `keep` it.
-ReplacementAction = Literal["use", "remove", "index", "keep"]
+#: `use` another distribution, `remove` it, take the same name from another `index`, `keep` it,
+#: or `set` a variable of the environment in which it is installed.
+ReplacementAction = Literal["use", "remove", "index", "keep", "set"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Replacement:
 
     action: ReplacementAction
     #: For `use`: the requirement to write instead. For `index`: uv's `--torch-backend` name, or
-    #: the start of it where the version is the user's choice (`cpu`, `rocm`, `xpu`).
+    #: the start of it where the version is the user's choice (`cpu`, `rocm`, `xpu`). For `set`:
+    #: `NAME=VALUE`.
     target: str | None = None
     note: str | None = None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
 from buildmatrix.catalogue.releases import Gap, gap, routes_of, runtime_of_build, toolkit_line
+from buildmatrix.facts.inventory.npm import PREFIX
 from buildmatrix.judge.model import Fix, SpecChange
 from buildmatrix.judge.subject import Subject
 from buildmatrix.locks.model import Package
@@ -22,6 +23,12 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
     orders = list(_orders(subject, name, version, subject.backend))
     own = [order for asker, order in orders if asker == name]
     can_go = bool(own) and own[0].action == "remove"
+    if own and own[0].action == "set":
+        return Fix(
+            "rebuild",
+            f"set {own[0].target} where {name} is installed{_note_of(own[0])}",
+            f"ENV {own[0].target}\n",
+        )
     # Where the twin does not do, its asker may do without.
     instead = (SpecChange("drop", name),) if can_go else ()
     for asker, order in orders:
@@ -198,6 +205,15 @@ def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
 
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
     reason = f" ({note})" if note else ""
+    if name.startswith(PREFIX):
+        line = next(iter(subject.chain_to(name)), "")
+        where = line.rpartition(":")[0] or "package.json"
+        return Fix(
+            "waive",
+            f"remove {_asked_for(subject, name)} from {where}, delete these files in the step that "
+            "installs them, or accept it with a [[waive]]",
+            accept(rule, distribution=name),
+        )
     match = distribution(name, "", subject.catalogue)
     shared = match is not None and match.kind == "multi-backend"
     why = (

@@ -15,6 +15,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import requirements, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.inventory.npm import NPM
 from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.facts.python_imports import Reach
@@ -190,11 +191,16 @@ class Subject:
         return (*((line,) if line is not None else ()), *links)
 
     @cached_property
+    def chained(self) -> Mapping[str, Package]:
+        """The packages that chains lead through."""
+        return self.packages
+
+    @cached_property
     def _ways(self) -> LockWays:
-        return LockWays(self.packages)
+        return LockWays(self.chained)
 
     def _way(self, name: str) -> tuple[str | None, Sequence[Package]]:
-        return self._ways.way(name) if name in self.packages else (None, ())
+        return self._ways.way(name) if name in self.chained else (None, ())
 
 
 @dataclass(frozen=True)
@@ -286,6 +292,23 @@ class ImageSubject(Subject):
         return {
             verdict.owner: verdict for verdict in verdicts(self.tree, self.inventory, self.evidence)
         }
+
+    @cached_property
+    def chained(self) -> Mapping[str, Package]:
+        """See `Subject.chained`; npm's packages say themselves who asks for them."""
+        askers: dict[str, set[str]] = {}
+        packages = [item for item in self.inventory.distributions if item.installer == NPM]
+        for item in packages:
+            askers.setdefault(item.name, set()).update(line.place for line in item.lines)
+            for name in item.requires:
+                askers.setdefault(name, set()).add(item.name)
+        brought = {
+            item.name: Package(
+                item.name, item.version, None, (), False, tuple(sorted(askers[item.name]))
+            )
+            for item in packages
+        }
+        return {**self.packages, **brought} if brought else self.packages
 
     @cached_property
     def imported_modules(self) -> frozenset[str]:

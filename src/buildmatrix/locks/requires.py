@@ -45,6 +45,10 @@ def requirements(
     """
     values = tuple(environment.items())
     for line in dict.fromkeys(lines):
+        if line.startswith("npm:"):
+            if present is None or line in present:
+                yield Requires(line, frozenset(), line, "", None)
+            continue
         start = _NAME.match(line)
         if start is not None and (present is None or distribution_name(start[1]) in present):
             yield from _read_line(line, values)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 from test_collect import ELF, Image, record_hash
 
-from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.facts.inventory import npm
+from buildmatrix.facts.inventory.model import Distribution, Inventory, RequirementLine
 
 SITE = "opt/venv/lib/python3.10/site-packages"
 #: As setuptools 65 named and filled the egg of a project with an extension.
@@ -122,3 +124,143 @@ def test_any_file_may_be_called_an_egg(
     assert [item.version for item in inventory.distributions] == ([version] if version else [])
     assert [entry.path for entry in inventory.unread] == ([path] if why else [])
     assert all(why in entry.why for entry in inventory.unread)
+
+
+MODULES = "srv/app/node_modules"
+PROVIDER = "onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so"
+
+
+def package(image: Image, folder: str, name: str, version: str = "1.0.0", **more: object) -> None:
+    image.file(f"{folder}/package.json", json.dumps({"name": name, "version": version, **more}))
+
+
+def application(image: Image) -> None:
+    """As npm lays out a project that uses transformers.js, whose runtime brings CUDA libraries."""
+    image.file(
+        "srv/app/package.json",
+        """{
+  "name": "app",
+  "scripts": {"left-pad": "x"},
+  "dependencies": {
+    "@huggingface/transformers": "^3.8.1"
+  },
+  "devDependencies": {"left-pad": "1.3.0"}
+}
+""",
+    )
+    package(
+        image,
+        f"{MODULES}/@huggingface/transformers",
+        "@huggingface/transformers",
+        "3.8.1",
+        dependencies={"onnxruntime-node": "1.21.0", "absent": "1"},
+    )
+    needs = {"onnxruntime-common": "1.21.0", "socket.io": "4"}
+    package(image, f"{MODULES}/onnxruntime-node", "onnxruntime-node", "1.21.0", dependencies=needs)
+    inner = f"{MODULES}/onnxruntime-node/node_modules/onnxruntime-common"
+    package(image, inner, "onnxruntime-common", "1.21.0", license="MIT")
+    package(image, f"{MODULES}/onnxruntime-common", "onnxruntime-common", "1.22.0")
+    package(image, f"{MODULES}/left-pad", "left-pad", "1.3.0")
+    package(image, f"{MODULES}/socket.io", "socket.io", "4.8.1")
+    image.file(f"{MODULES}/{PROVIDER}", ELF)
+    image.file(f"{inner}/addon.node", ELF)
+    image.file(f"{MODULES}/.cache/loose.node", ELF)
+
+
+def test_packages_of_npm_own_the_files_below_them(image: Image) -> None:
+    application(image)
+    inventory = image.inventory()
+    common = "onnxruntime-node/node_modules/onnxruntime-common"
+    assert owners(inventory) == {
+        f"{MODULES}/{PROVIDER}": "npm:onnxruntime-node==1.21.0",
+        f"{MODULES}/{common}/addon.node": "npm:onnxruntime-common==1.21.0",
+        f"{MODULES}/.cache/loose.node": None,
+    }
+    runtime = one(inventory, "npm:onnxruntime-node")
+    assert runtime.requires == ("npm:onnxruntime-common", "npm:socket.io")
+    assert (runtime.installer, runtime.requested, runtime.files) == ("npm", False, 2)
+    top = one(inventory, "npm:@huggingface/transformers")
+    line = RequirementLine("srv/app/package.json:5", "@huggingface/transformers ^3.8.1")
+    assert (top.lines, top.requires) == ((line,), ("npm:onnxruntime-node",))
+    pad = RequirementLine("srv/app/package.json:7", "left-pad 1.3.0")
+    assert one(inventory, "npm:left-pad").lines == (pad,)
+    assert inventory.unread == ()
+
+
+def test_a_lock_says_what_the_project_asks_for_where_no_manifest_does(image: Image) -> None:
+    package(image, f"{MODULES}/a", "a")
+    packages = {"": {"dependencies": {"a": "1"}}, "node_modules/a": {"dependencies": {"b": "2"}}}
+    image.file("srv/app/package-lock.json", json.dumps({"packages": packages}, indent=1))
+    found = one(image.inventory(), "npm:a")
+    assert found.lines == (RequirementLine("srv/app/package-lock.json:5", "a 1"),)
+
+
+def test_pnpm_and_workspaces_link_their_packages(image: Image) -> None:
+    store = f"{MODULES}/.pnpm"
+    package(image, f"{store}/a@1/node_modules/a", "a", dependencies={"b": "1"})
+    package(image, f"{store}/b@1/node_modules/b", "b")
+    image.file(f"{store}/b@1/node_modules/b/x.node", ELF)
+    image.link(f"{store}/a@1/node_modules/b", "../../b@1/node_modules/b")
+    image.link(f"{MODULES}/work", "../packages/work")
+    image.link(
+        "srv/app/packages/work/node_modules/a", "../../../node_modules/.pnpm/a@1/node_modules/a"
+    )
+    package(image, "srv/app/packages/work", "work", dependencies={"a": "^1"})
+    for number in range(3):
+        image.link(f"{MODULES}/loop{number}", f"../node_modules/loop{(number + 1) % 3}")
+    image.link(f"{MODULES}/up", "..")
+    inventory = image.inventory()
+    assert set(owners(inventory).values()) == {"npm:b==1.0.0"}
+    found = one(inventory, "npm:a")
+    assert [line.place for line in found.lines] == ["srv/app/packages/work/package.json:1"]
+    assert (found.requires, inventory.unread) == (("npm:b",), ())
+
+
+def test_packages_inside_of_a_python_distribution_are_a_part_of_it(image: Image) -> None:
+    inside = "demo/static/node_modules/a"
+    manifest = b'{"name": "a", "version": "1"}'
+    image.distribution("demo", "1", {f"{inside}/package.json": manifest, f"{inside}/x.node": ELF})
+    inventory = image.inventory()
+    assert [item.name for item in inventory.distributions] == ["demo"]
+    assert set(owners(inventory).values()) == {"demo==1"}
+    assert inventory.shared_paths == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "owner", "why"),
+    [
+        ('{"name": "b", "version": "2"}', 1, "npm:b==2", ""),
+        ('\ufeff{"name": "b", "version": "2"}', 1, "npm:b==2", ""),
+        ('{"name": ["b"], "version": 2}', 1, "npm:a==2", ""),
+        ('{"name": "torch==2.9\\u0000, x", "version": "2"}', 1, "npm:torch-2.9---x==2", ""),
+        ('{"name": "a", "version": "1", "dependencies": ["a"]}', 1, "npm:a==1", ""),
+        ("[]", 1, "npm:a==", ""),
+        ("{", 1, "npm:a==", "no readable JSON"),
+        ("[", 100_000, "npm:a==", "no readable JSON"),
+        ("9", 1_000_000, "npm:a==", ""),
+        (" ", npm.LARGEST_MANIFEST + 1, "npm:a==", "larger than"),
+    ],
+)
+def test_a_manifest_may_say_anything(
+    image: Image, text: str, count: int, owner: str, why: str
+) -> None:
+    image.file(f"{MODULES}/a/package.json", text * count)
+    image.file(f"{MODULES}/a/x.node", ELF)
+    inventory = image.inventory()
+    assert list(owners(inventory).values()) == [owner]
+    assert [entry.path for entry in inventory.unread] == (
+        [f"{MODULES}/a/package.json"] if why else []
+    )
+    assert all(why in entry.why for entry in inventory.unread)
+
+
+def test_more_packages_than_any_image_has_are_said(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(npm, "MOST_PACKAGES", 5)
+    for number in range(9):
+        package(image, f"{MODULES}/p{number}", f"p{number}")
+    inventory = image.inventory()
+    assert len(inventory.distributions) == 5
+    (unread,) = inventory.unread
+    assert (unread.path, "have no owner" in unread.why) == (f"{MODULES}/p5/package.json", True)

@@ -232,6 +232,8 @@ def test_every_file_that_a_scan_reads_as_a_whole_is_kept(
         "srv/egg.egg-info/PKG-INFO": "Name: egg\nVersion: 1\n",
         "srv/egg.egg-info/requires.txt": "six\n",
         "srv/egg.egg-info/installed-files.txt": "PKG-INFO\n",
+        "srv/node_modules/a/package.json": "{}",
+        "srv/package-lock.json": "{}",
         "srv/x-1-py3.9.egg/EGG-INFO/PKG-INFO": "Name: x\nVersion: 1\n",
         f"{SITE}/demo-1.0.dist-info/direct_url.json": '{"url": "https://example.com/x"}',
         f"{SITE}/demo-1.0.dist-info/entry_points.txt": "[a]\nb = c\n",

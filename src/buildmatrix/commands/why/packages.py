@@ -72,6 +72,11 @@ def build_package_graph(
         name: [asker for asker in package.via if asker not in locked]
         for name, package in locked.items()
     }
+    for item in installed:
+        if item.lines:
+            lines_naming.setdefault(item.name, []).extend(line.place for line in item.lines)
+    in_tree = {line.place: line.text for item in installed for line in item.lines}
+    lines = {**lines, **in_tree}
     requires = {
         name: tuple(requirements(lines_of, nodes, environment))
         for name, lines_of in metadata_of(installed).items()

@@ -52,6 +52,7 @@ from buildmatrix.facts.inventory.model import (
     SystemPackage,
     encode,
 )
+from buildmatrix.facts.inventory.npm import LARGEST_LOCK, LARGEST_MANIFEST
 from buildmatrix.facts.inventory.python_loading import read_python
 from buildmatrix.facts.inventory.python_memory import PythonMemory
 from buildmatrix.facts.inventory.system import (
@@ -386,6 +387,8 @@ _LIMITS = {
     rf"{_FOLDER}/sboms/.*": LARGEST_SBOM,
     r"[^/]*-py[23][^/]*\.egg": LARGEST_EGG,
     r"[^/]*\.pth|pyvenv\.cfg": LARGEST_FILE,
+    r"package\.json": LARGEST_MANIFEST,
+    r"package-lock\.json": LARGEST_LOCK,
     r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
     r"status|status\.d/[^/]+|db/installed": LARGEST_STATUS,
     r"info/[^/]+\.list": LARGEST_LIST,

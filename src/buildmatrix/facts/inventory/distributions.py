@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from buildmatrix.facts.inventory.conda import RecordedDistribution, merge_conda_packages
 from buildmatrix.facts.inventory.listing import Listing, distribution_name, readable
 from buildmatrix.facts.inventory.model import Distribution, EntryPoint, SharedPath, Variant
+from buildmatrix.facts.inventory.npm import read_npm_packages
 from buildmatrix.facts.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.facts.inventory.variants import read_variant
 from buildmatrix.facts.trees.archive import Slice
@@ -151,6 +152,10 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
         )
     ]
     installed_distributions = merge_conda_packages(listing, python)
+    listed = {path for item in installed_distributions for path in item.record}
+    installed_distributions += listing.attempt(
+        "node_modules", lambda: read_npm_packages(listing, listed), list[RecordedDistribution]()
+    )
     # Only few of about ten thousand paths are claimed twice.
     claimed = Counter(path for item in installed_distributions for path in item.record)
     claims: dict[str, dict[str, str]] = {}

@@ -22,8 +22,8 @@ def readable(name: str) -> str:
 
 
 def distribution_name(name: str) -> str:
-    """Return the normalized name of a distribution (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    """Return the normalized name of a distribution (PEP 503); those of npm are as written."""
+    return name if ":" in name else re.sub(r"[-_.]+", "-", name).lower()
 
 
 # Paths

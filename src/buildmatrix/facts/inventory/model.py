@@ -36,6 +36,16 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RequirementLine:
+    """A line of a project's manifest in the tree that names a package."""
+
+    #: `srv/app/package.json:12`
+    place: str
+    #: `onnxruntime-node ^1.20.1`
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """Build target of a distribution beyond its platform tags (PEP 825, a draft)."""
 
@@ -47,15 +57,16 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One installed distribution: a `.dist-info` or `.egg-info` folder, an egg, a conda package.
+    """One installed distribution: metadata of Python, an egg, a package of conda or of npm.
 
     Core metadata specification 2.x; PEP 376 (RECORD, INSTALLER, REQUESTED); PEP 610 (direct_url).
     """
 
-    #: Normalized name (PEP 503).
+    #: Normalized name (PEP 503); `npm:NAME` for packages of npm.
     name: str
     version: str
-    #: Path of the metadata folder, of an egg that is a file, or of the conda package's record.
+    #: Path of the metadata folder, of an egg that is a file, of the conda package's record, or of
+    #: the package.json.
     path: str
     #: `Requires-Dist` lines as written.
     requires: tuple[str, ...] = ()
@@ -80,6 +91,8 @@ class Distribution:
     record: str | None = None
     #: None for other than variant wheels.
     variant: Variant | None = None
+    #: Lines of manifests in the tree that ask for it; of npm packages only.
+    lines: tuple[RequirementLine, ...] = ()
 
     @property
     def owner(self) -> str:

@@ -29,7 +29,7 @@ MAX_ENTRIES = 20_000
 #: Maximum depth: `read_layer` reports deeper paths, and folders are counted down to a depth.
 _MAX_DEPTH = 64
 #: Path components that readers look for by name, and suffixes of others.
-_PARTS = frozenset({"site-packages", "dist-packages", "conda-meta"})
+_PARTS = frozenset({"site-packages", "dist-packages", "conda-meta", "node_modules"})
 _PART_ENDS = (".dist-info", ".egg-info", ".egg", ".data")
 _LOOKED_FOR = re.compile(r"\.so(\.|$)|(?:^|/)bin/python[0-9.]*$")
 _NO_FACTS = FileFacts()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from buildmatrix.base.text import printable
+from buildmatrix.facts.inventory.npm import PREFIX
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import DistributionBytes, NativeComponent, SbomComponent
 from buildmatrix.judge.model import Finding, Verdict
@@ -78,15 +79,17 @@ class Vulnerability:
 
 def reference(name: str, version: str) -> str:
     """The name of a distribution within a document."""
-    return printable(f"pypi:{name}@{version}")
+    return printable(f"{name if ':' in name else f'pypi:{name}'}@{version}")
 
 
 def purl(name: str, version: str) -> str | None:
-    """The package URL of a distribution (purl-spec: PyPI); None for a name that has none."""
+    """The package URL of a distribution (purl-spec: PyPI, npm); None for a name that has none."""
     plain = printable(name).strip("/")
     if not plain:
         return None
     at = f"@{quote(printable(version), safe='.-_~:')}" if version else ""
+    if plain.startswith(PREFIX):
+        return f"pkg:npm/{quote(plain.removeprefix(PREFIX), safe='.-_~/')}{at}"
     return f"pkg:pypi/{quote(plain.lower().replace('_', '-'), safe='.-_~')}{at}"
 
 
