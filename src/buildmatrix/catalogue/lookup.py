@@ -31,6 +31,7 @@ from buildmatrix.catalogue.model import (
 from buildmatrix.catalogue.names import demangle, library_names, matches, matches_any, version_of
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
+from buildmatrix.facts.inventory.npm import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     from the entries of the name.
     """
     public, _, local = version.partition("+")
+    if name.startswith(PREFIX):
+        local = ""  # Build metadata of semver, which is no part of a version's identity.
     name = distribution_name(name)
     named, built = [], []
     for owned in catalogue.distributions.find(name):

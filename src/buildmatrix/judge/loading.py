@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -139,7 +140,8 @@ def _missing_library(
         image,
         f"{holder(owner)} links {listing(dict.fromkeys(needed.name for needed in missing))}, which "
         f"is not in {image.noun} and is not provided by the host: {first.binary} cannot be loaded"
-        f"{_use(image, first, way[0])}{_lines(image, first)}{_other_major(other)}",
+        f"{_use(image, first, way[0])}{_lines(image, first)}{_other_major(other)}"
+        f"{_other_libc(image, first)}",
         severity=severity,
         owner=owner,
         path=first.binary,
@@ -201,6 +203,26 @@ def _other_major(other: tuple[str, str] | None) -> str:
     return f". {other[1].replace('==', ' ')} has {other[0]}" if other is not None else ""
 
 
+#: Names of glibc's loader (glibc, shlib-versions).
+_GLIBC_LOADER = re.compile(r"ld(?:-linux.*|64)\.so\.\d")
+
+
+@once
+def _has_musl(image: ImageSubject) -> bool:
+    files = (*image.inventory.loadable, *image.inventory.links)
+    return any(file_name(file.path).startswith("ld-musl-") for file in files)
+
+
+def _is_glibc_on_musl(image: ImageSubject, needed: Needed) -> bool:
+    return _GLIBC_LOADER.fullmatch(needed.name) is not None and _has_musl(image)
+
+
+def _other_libc(image: ImageSubject, needed: Needed) -> str:
+    if not _is_glibc_on_musl(image, needed):
+        return ""
+    return f". {needed.name} is glibc's, for which manylinux wheels are built; this image has musl"
+
+
 def _lines(image: ImageSubject, needed: Needed) -> str:
     """Describe the role of the target's toolkit line."""
     if not image.tree.is_other_line(needed.name):
@@ -237,6 +259,15 @@ def _missing_library_fix(
             "pin",
             f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
             f"or make the target for {backend} {_lines_of(image, item)}",
+        )
+    if _is_glibc_on_musl(image, item) and name:
+        line = f"no-binary = [{quote(name)}]"
+        where = f"[backend.{image.backend}]"
+        return Fix(
+            "rebuild",
+            f"install a musllinux wheel of {name}, build it from source (write `{line}` under "
+            f"{where}), or take a base image with glibc",
+            f"{where}\n{line}\n",
         )
     names = sorted({needed.name for needed in missing})
     imported = list(dict.fromkeys(needed.name for needed in opened))
@@ -316,6 +347,8 @@ def _missing_library_severity(
     is_open = verdict is not None and verdict.is_open
     if is_open or image.reach.get(needed.binary) != "import":
         return "warning"
+    if _is_glibc_on_musl(image, needed):
+        return "error"
     # Not every extension module that Python code says nothing of is imported.
     way = ways.get(_entry(needed), ())
     is_named = bool(way) and way[0] in _named_majors(image)

@@ -41,6 +41,11 @@ _GLIBC_UNKNOWN = 35
 #: uv names no newer one; wheels for a later glibc are not published yet either.
 _GLIBC_NEWEST = 40
 
+#: Names of images with musl; `python:3.12-alpine3.22`.
+_MUSL = re.compile(r"(?<![a-z])alpine")
+#: The newest musl that uv resolves for, and that wheels are published for (PEP 656).
+_MUSL_MINOR = 2
+
 #: Patch release beyond all Pythons; the highest so far is 3.8.20.
 _LATE_PATCH = "99"
 
@@ -48,9 +53,9 @@ _LATE_PATCH = "99"
 def python_platform(target: Target) -> str:
     """Return uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
 
-    The glibc is guessed from the name of the final base image. An unknown name counts as glibc 2.35
-    (Ubuntu 22.04), which every GPU vendor's current images have or exceed. Raises `UndecidedError`
-    for a platform that uv cannot resolve for.
+    The C library is guessed from the name of the final base image: musl for Alpine. An unknown name
+    counts as glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
+    Raises `UndecidedError` for a platform that uv cannot resolve for.
     """
     if target.platform not in PLATFORMS:
         platforms = " and ".join(PLATFORMS)
@@ -58,12 +63,19 @@ def python_platform(target: Target) -> str:
             f"{target.id}: platform `{target.platform}` is not supported by locks; "
             f"supported platforms are {platforms}."
         )
+    if has_musl(target):
+        return f"{machine(target)}-unknown-linux-musl"
     return f"{machine(target)}-manylinux_2_{glibc_minor(target)}"
 
 
 def machine(target: Target) -> str:
     """Return the machine name of wheels and markers for the target's platform; empty if unknown."""
     return PLATFORMS.get(target.platform, "")
+
+
+def has_musl(target: Target) -> bool:
+    """Return True if the target's C library is musl, guessed as for `python_platform`."""
+    return _MUSL.search(target.base.final.lower()) is not None
 
 
 def glibc_minor(target: Target) -> int:
@@ -308,7 +320,7 @@ def choose_wheel(package: Package, target: Target) -> Wheel | None:
 
 def best_wheel(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
     """Return the wheel of one version that fits `target` best, if any fits."""
-    ranks = _ranks(target.python, machine(target), glibc_minor(target))
+    ranks = _ranks_on(target)
     chosen: tuple[tuple[int, tuple[int, str] | tuple[()]], Wheel] | None = None
     for wheel in wheels:
         try:
@@ -347,7 +359,8 @@ def refusal(package: Package, target: Target) -> str | None:
         return package.unknown
     if package.source:
         return f"it is built from {package.source}"
-    platform = f"{target.platform} with Python {target.python}"
+    libc = " and musl" if has_musl(target) else ""
+    platform = f"{target.platform} with Python {target.python}{libc}"
     if package.source_only:
         # A resolver leaves out the wheels of other platforms: there may be some.
         return f"there is only its source distribution, and no wheel for {platform}"
@@ -371,7 +384,7 @@ def nearest_build(
     A better mark wins over a nearer version only at the same release: of the versions with any
     mark, the newest that is not newer than `requested` is the nearest, else the oldest newer one.
     """
-    ranks = _ranks(target.python, machine(target), glibc_minor(target))
+    ranks = _ranks_on(target)
     builds: list[tuple[Version, int, str]] = []
     for name in files:
         try:
@@ -422,8 +435,13 @@ def _shown(wheels: Sequence[Wheel], target: Target) -> str:
     return ", ".join(order[:_SHOWN]) + more
 
 
+def _ranks_on(target: Target) -> dict[Tag, int]:
+    glibc = None if has_musl(target) else glibc_minor(target)
+    return _ranks(target.python, machine(target), glibc)
+
+
 @lru_cache(maxsize=64)
-def _ranks(python: str, machine: str, glibc: int) -> dict[Tag, int]:
+def _ranks(python: str, machine: str, glibc: int | None) -> dict[Tag, int]:
     """Return tag → its rank among all that fit, the most specific first."""
     major, _, minor = python.partition(".")
     version = (int(major), int(minor))
@@ -439,7 +457,12 @@ def _ranks(python: str, machine: str, glibc: int) -> dict[Tag, int]:
     return ranks
 
 
-def _platforms(machine: str, glibc: int) -> Iterator[str]:
+def _platforms(machine: str, glibc: int | None) -> Iterator[str]:
+    """Yield platform tags, the most specific first; without a glibc those of musl."""
+    if glibc is None:
+        yield from (f"musllinux_1_{minor}_{machine}" for minor in range(_MUSL_MINOR, -1, -1))
+        yield f"linux_{machine}"
+        return
     for minor in range(glibc, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
         yield f"manylinux_2_{minor}_{machine}"
         if minor in _OLD_NAMES:

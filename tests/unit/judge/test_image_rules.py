@@ -28,7 +28,9 @@ from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,
     CachedLibrary,
+    Distribution,
     Link,
+    RequirementLine,
     SharedPath,
     Stats,
     SystemPackage,
@@ -298,6 +300,66 @@ def test_a_library_behind_an_extension_counts_as_imported() -> None:
         file("demo/libdemo.so", elf("libdemo.so", needed=["libcufft.so.11"]), "demo 1"),
     )
     assert only(of_image(CUDA, tree), "BM302").severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("libc", "reach", "severity"),
+    [("lib/ld-musl-x86_64.so.1", "import", "error"),
+     ("lib/ld-musl-x86_64.so.1", "lazy", "warning"),
+     ("usr/lib/libc.so.6", "import", "warning")],
+)  # fmt: skip
+def test_an_extension_for_glibc_on_musl_is_an_error_if_an_import_loads_it(
+    libc: str, reach: Reach, severity: str
+) -> None:
+    name = "ld-linux-x86-64.so.2"
+    extension = file("demo/_C.so", elf(needed=["libc.so.6", name]), "demo 1")
+    tree = image(replace(extension, reach=reach), file(libc, elf("libc.so")), root=False)
+    one = only(of_image(CPU, tree), "BM302")
+    assert (one.severity, name in one.message) == (severity, True)
+    assert ("this image has musl" in one.message) == ("musl" in libc)
+    assert one.fix is not None and ("musllinux" in one.fix.text) == ("musl" in libc)
+
+
+def test_the_loader_of_gcompat_serves_it() -> None:
+    extension = file("demo/_C.so", elf(needed=["ld-linux-x86-64.so.2"]), "demo 1")
+    tree = image(
+        replace(extension, reach="import"),
+        file("lib/ld-musl-x86_64.so.1", elf("libc.so")),
+        file("lib/ld-linux-x86-64.so.2", elf("ld-linux-x86-64.so.2")),
+        root=False,
+    )
+    assert codes(of_image(CPU, tree)) == []
+
+
+def test_a_package_of_npm_has_a_chain_and_a_fix() -> None:
+    """Clean without what its script downloads; as deep in the chain as npm lays it out."""
+    place = "srv/app/package.json:5"
+    folder = "srv/node_modules/onnxruntime-node"
+    provider = Binary(
+        f"{folder}/bin/libonnxruntime_providers_cuda.so",
+        400_000_000,
+        elf("libonnxruntime_providers_cuda.so"),
+        "npm:onnxruntime-node==1.21.0",
+    )
+    line = RequirementLine(place, "transformers ^3")
+    packages = (
+        Distribution(
+            "npm:transformers", "3.8.1", "srv/node_modules/transformers/package.json",
+            requires=("npm:onnxruntime-node",), installer="npm", lines=(line,),
+        ),
+        Distribution(
+            "npm:onnxruntime-node", "1.21.0", f"{folder}/package.json", installer="npm",
+            size=420_000_000,
+        ),
+        Distribution("npm:torch", "2.9.0+cu128", "srv/node_modules/torch/package.json"),
+    )  # fmt: skip
+    clean = replace(image(), distributions=packages)
+    assert of_image(CPU, clean) == of_image(CUDA, replace(clean, binaries=(provider,))) == ()
+    one = only(of_image(CPU, replace(clean, binaries=(provider,))), "BM201")
+    assert (one.severity, one.distribution) == ("error", "npm:onnxruntime-node")
+    chain = (place, "npm:transformers 3.8.1", "npm:onnxruntime-node 1.21.0", provider.path)
+    assert one.chain == chain
+    assert one.fix is not None and "ONNXRUNTIME_NODE_INSTALL_CUDA=skip" in one.fix.text
 
 
 def test_a_plugin_that_nothing_imports_is_a_warning() -> None:

@@ -12,7 +12,8 @@ from lock_cases import target
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.text import without_login
 from buildmatrix.locks import uv
-from buildmatrix.locks.selection import python_platform
+from buildmatrix.locks.model import Package, Wheel
+from buildmatrix.locks.selection import choose_wheel, python_platform, refusal
 from buildmatrix.matrix.model import Base
 
 
@@ -25,10 +26,24 @@ from buildmatrix.matrix.model import Base
         ("debian:trixie-slim", "x86_64-manylinux_2_40"),
         ("nvidia/cuda:12.8.1-base-ubi8", "x86_64-manylinux_2_28"),
         ("registry.example.com/our/base:7", "x86_64-manylinux_2_35"),
+        ("python:3.12-alpine3.22", "x86_64-unknown-linux-musl"),
+        ("docker.io/library/alpine:3.22", "x86_64-unknown-linux-musl"),
+        ("registry.example.com/balpine/base:7", "x86_64-manylinux_2_35"),
     ],
 )
-def test_wheels_are_chosen_for_the_glibc_of_the_final_image(image: str, expected: str) -> None:
+def test_wheels_are_chosen_for_the_c_library_of_the_final_image(image: str, expected: str) -> None:
     assert python_platform(target(base=Base("ubuntu:20.04", image))) == expected
+
+
+def test_an_alpine_image_takes_wheels_for_musl_and_says_which_do_not_exist() -> None:
+    alpine = target(base=Base("ubuntu:20.04", "python:3.12-alpine"))
+    name = "demo-1.0-cp311-cp311-{}_x86_64.whl"
+    for tag, fits in [("manylinux_2_17", 0), ("musllinux_1_1", 1), ("musllinux_1_3", 0)]:
+        wheel = Wheel(name.format(tag), "https://example.com/x", "")
+        package = Package("demo", "1.0", None, (wheel,), False, ())
+        assert (choose_wheel(package, alpine) is wheel) == bool(fits)
+        why = refusal(package, alpine)
+        assert why is None or f"with Python {alpine.python} and musl; the nearest is for" in why
 
 
 def test_arm_images_get_arm_wheels() -> None:

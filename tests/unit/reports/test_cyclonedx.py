@@ -21,7 +21,7 @@ from buildmatrix.judge.composition import (
     SbomComponent,
 )
 from buildmatrix.judge.model import Verdict
-from buildmatrix.reports.run import cyclonedx
+from buildmatrix.reports.run import bill, cyclonedx
 from buildmatrix.reports.run.model import Report
 
 XMLATTR = Advisory("CVE-2024-22195", ("GHSA-h5c8-rqwp-cp95",), ("3.1.3",), "xmlattr filter")
@@ -218,3 +218,15 @@ def test_any_name_gives_a_valid_document(text: str) -> None:
     flaw = Advisory(text, (text,), (text,), text)
     one = replace(vulnerable(distribution=text, version=text), advisories=(flaw,))
     parsed(replace(report(one), subject=text))
+
+
+@pytest.mark.parametrize(
+    ("name", "purl"),
+    [
+        ("npm:@huggingface/transformers", "pkg:npm/%40huggingface/transformers@3.8.1"),
+        ("npm:socket.io", "pkg:npm/socket.io@3.8.1"),
+        ("Socket_io", "pkg:pypi/socket-io@3.8.1"),
+    ],
+)
+def test_packages_of_npm_have_a_purl_of_their_own(name: str, purl: str) -> None:
+    assert bill.purl(name, "3.8.1") == purl
