@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from graph_cases import binary, distribution, elf, flat, graph_of, labels, lock, one, why
 
-from buildmatrix.facts.inventory.model import Inventory, Layer, PythonImport, SystemPackage
+from buildmatrix.facts.inventory.model import (
+    Inventory,
+    Layer,
+    PythonImport,
+    RequirementLine,
+    SystemPackage,
+)
 from buildmatrix.reports.why.words import reason
 
 
@@ -261,3 +267,20 @@ def test_what_the_system_installed_is_told_with_its_package_and_its_layer() -> N
     assert "apparently the system's package python3-numpy 1:1.24.2-1+deb12u1" in told
     assert "put there by: layer 2 of 2: RUN apt-get install" in told
     assert "the system's package" not in flat(why(tree, "yaml"))
+
+
+@pytest.mark.parametrize("word", ["@scope/b.c", "npm:@scope/b.c"])
+def test_a_package_of_npm_begins_with_the_line_of_its_manifest(word: str) -> None:
+    line = RequirementLine("srv/package.json:5", "a ^1")
+    tree = Inventory(
+        distributions=(
+            distribution("npm:a", "npm:@scope/b.c", "npm:gone", installer="npm", lines=(line,)),
+            distribution("npm:@scope/b.c", installer="npm"),
+            distribution("a"),
+        )
+    )
+    answered = why(tree, word)
+    chain = [line.place, "npm:a 1.0", "npm:@scope/b.c 1.0"]
+    assert labels(one(answered), answered.graph) == chain
+    assert "srv/package.json:5: a ^1" in flat(answered)
+    assert labels(one(why(tree, "a")), graph_of(tree)) == ["a 1.0"]

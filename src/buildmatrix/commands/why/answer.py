@@ -14,6 +14,7 @@ from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import ShadowedFiles
+from buildmatrix.facts.inventory.npm import PREFIX
 from buildmatrix.reports.why.model import (
     LINKS,
     OPENS,
@@ -59,13 +60,15 @@ def find_nodes(graph: Graph, text: str, evidence: Iterable[Evidence], words: Ven
     if owner is not None:
         kind, backends = owner
         return Question(word, kind, _sort_nodes(graph, _find_owned(graph, evidence, backends)))
-    if "/" in word:
+    # `@scope/name` of npm is no path; of two, the distribution of Python has the bare name.
+    ids_of_name = (node_id(distribution_name(word)), node_id(f"{PREFIX}{word}"))
+    distribution = next((graph.nodes[id] for id in ids_of_name if id in graph.nodes), None)
+    if "/" in word and distribution is None:
         path = word.removeprefix("./").lstrip("/")
         nodes = [node for node in graph.nodes.values() if _has_path(path, node)]
         kind = "path"
     else:
         kind = "glob" if _GLOB.search(word) else "name"
-        distribution = graph.nodes.get(node_id(distribution_name(word)))
         if distribution is not None:
             # `torch` is the distribution; its library is `libtorch`.
             return Question(
