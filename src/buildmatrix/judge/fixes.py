@@ -206,8 +206,8 @@ def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
     reason = f" ({note})" if note else ""
     if name.startswith(PREFIX):
-        line = next(iter(subject.chain_to(name)), "")
-        where = line.rpartition(":")[0] or "package.json"
+        first = next(iter(subject.chain_to(name)), PREFIX)
+        where = "package.json" if first.startswith(PREFIX) else first.rpartition(":")[0]
         return Fix(
             "waive",
             f"remove {_asked_for(subject, name)} from {where}, delete these files in the step that "

@@ -362,6 +362,27 @@ def test_a_package_of_npm_has_a_chain_and_a_fix() -> None:
     assert one.fix is not None and "ONNXRUNTIME_NODE_INSTALL_CUDA=skip" in one.fix.text
 
 
+@pytest.mark.parametrize(
+    ("lines", "cure"),
+    [
+        (
+            (RequirementLine("srv/package.json:5", "a ^3"),),
+            "remove it from srv/package.json, delete",
+        ),
+        ((), "remove it from package.json, delete"),
+    ],
+)
+def test_a_package_of_npm_that_the_catalogue_does_not_know(
+    lines: tuple[RequirementLine, ...], cure: str
+) -> None:
+    place = "srv/node_modules/a"
+    provider = Binary(f"{place}/libcudart.so.12", 4 << 20, elf("libcudart.so.12"), "npm:a==1")
+    package = Distribution("npm:a", "1", f"{place}/package.json", installer="npm", lines=lines)
+    tree = replace(image(), distributions=(package,), binaries=(provider,))
+    one = only(of_image(CPU, tree), "BM201")
+    assert one.fix is not None and cure in one.fix.text
+
+
 def test_a_plugin_that_nothing_imports_is_a_warning() -> None:
     plugin = "onnxruntime/capi/libonnxruntime_providers_tensorrt.so"
     tree = image(file(plugin, elf(needed=["libnvinfer.so.10"]), "onnxruntime-gpu 1.31.1"))
