@@ -269,6 +269,9 @@ FILES = {
     "m.pyc": LOADS,
     "t.ptx": b".target sm_80\n",
     "data": b"data",
+    "e-1-py3.9.egg": zipped("EGG-INFO/PKG-INFO"),
+    "node_modules/p/package.json": b'{"name": "p", "version": "1", "dependencies": {"@q/r": "1"}}',
+    "node_modules/@q/r/package.json": b'{"name": "@q/r", "version": "2"}',
     "p-1.0.dist-info/METADATA": b"Name: p\nVersion: 1.0\n",
     "p-1.0.dist-info/RECORD": b"p/x.py,,\nlibx.so,,\nx.py,,\n",
 }

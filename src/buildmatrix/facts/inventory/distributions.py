@@ -152,12 +152,11 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
         )
     ]
     installed_distributions = merge_conda_packages(listing, python)
-    listed = {path for item in installed_distributions for path in item.record}
-    installed_distributions += listing.attempt(
-        "node_modules", lambda: read_npm_packages(listing, listed), list[RecordedDistribution]()
-    )
     # Only few of about ten thousand paths are claimed twice.
     claimed = Counter(path for item in installed_distributions for path in item.record)
+    installed_distributions += listing.attempt(
+        "node_modules", lambda: read_npm_packages(listing, claimed), list[RecordedDistribution]()
+    )
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
     for recorded in installed_distributions:
