@@ -10,7 +10,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import requirements
-from buildmatrix.facts.inventory.model import Binary, ClosedFile
+from buildmatrix.facts.inventory.model import Binary, ClosedFile, Link
 from buildmatrix.facts.loader.binding import Unbound
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Needed
@@ -209,7 +209,7 @@ _GLIBC_LOADER = re.compile(r"ld(?:-linux.*|64)\.so\.\d")
 
 @once
 def _has_musl(image: ImageSubject) -> bool:
-    files = (*image.inventory.loadable, *image.inventory.links)
+    files: tuple[Binary | Link, ...] = (*image.inventory.loadable, *image.inventory.links)
     return any(file_name(file.path).startswith("ld-musl-") for file in files)
 
 

@@ -77,9 +77,9 @@ def read_npm_packages(listing: Listing, claimed: Container[str]) -> list[Recorde
         manifests[folder] = _read_manifest(reader.read(path, LARGEST_MANIFEST), found[folder])
     records: dict[str, dict[str, str]] = {folder: {} for folder in manifests}
     for path in listing.files:
-        folder = _find_package(path, records) if _FOLDER in path else None
-        if folder is not None and path not in claimed:
-            records[folder][path] = ""
+        owner = _find_package(path, records) if _FOLDER in path else None
+        if owner is not None and path not in claimed:
+            records[owner][path] = ""
     tree = _Tree(listing, manifests)
     lines = tree.find_lines(reader)
     return [
