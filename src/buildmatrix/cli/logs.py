@@ -35,13 +35,22 @@ class _ConsoleHandler(logging.Handler):
         super().__init__()
         self._started, self._process = time.time(), os.getpid()
 
+    def createLock(self) -> None:
+        """Share the lock of the console.
+
+        With one of its own, a thread that logs and one that prints would wait for each other.
+        """
+        self.lock = console.LOCK
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filterer.filter`; asked before the lock is taken."""
+        return os.getpid() == self._process and record.name != _MESSAGES.name
+
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler.emit`."""
-        if os.getpid() == self._process and record.name != _MESSAGES.name:
-            room = record.name.removeprefix("buildmatrix.")
-            elapsed = record.created - self._started
-            text = f"{elapsed:7.1f} {room}: {record.getMessage()}"
-            console.complain(text, is_recorded=False)
+        room = record.name.removeprefix("buildmatrix.")
+        text = f"{record.created - self._started:7.1f} {room}: {record.getMessage()}"
+        console.complain(text, is_recorded=False)
 
 
 class _FileFormatter(logging.Formatter):

@@ -117,3 +117,14 @@ def test_messages_and_errors_in_the_file_have_no_credentials(tmp_path: Path) -> 
     text = path.read_text()
     assert "cannot reach https://example.com/simple" in text and "no answer from" in text
     assert SECRET not in text
+
+
+def test_a_thread_that_logs_and_one_that_prints_never_wait_for_each_other(tmp_path: Path) -> None:
+    """A line of progress is printed and recorded while the console is held."""
+    with logs.logging_to(tmp_path / "run.log", verbose=True):
+        (shown,) = (
+            handler
+            for handler in logging.getLogger("buildmatrix").handlers
+            if isinstance(handler, logs._ConsoleHandler)
+        )
+        assert shown.lock is console.LOCK
