@@ -49,6 +49,8 @@ if [[ $kind == test ]]; then
   if [[ -n ${CI:-} ]]; then need rsync rsync; need ssh openssh-client; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
+  # Builds and installs packages whose database is read.
+  if [[ -n ${CI:-} ]]; then need rpmbuild rpm; fi
   # Its library reads archives and documents as engines do.
   if [[ -n ${CI:-} ]] && ! command -v go >/dev/null; then need gccgo gccgo; fi
   # Run commands of images beside podman, which depends on either and is satisfied with one.

@@ -327,17 +327,27 @@ def test_system_packages_come_from_dpkg_and_apk_without_removed_ones(image: Imag
         "var/lib/dpkg/status",
         "Package: libc6\nStatus: install ok installed\nVersion: 2.36-9\nDescription: C\n more\n\n"
         "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n\n"
-        "Package: cuda-cudart-12-8\nStatus: hold ok installed\nVersion: 12.8.90-1\n",
+        "Package: cuda-cudart-12-8\nStatus: hold ok installed\nVersion: 12.8.90-1\n"
+        "Provides: cudart (= 12.8)\n",
     )
-    image.file("var/lib/dpkg/status.d/tzdata", "Package: tzdata\nVersion: 2025b\n")
+    image.file(
+        "var/lib/dpkg/status.d/tzdata",
+        "Package: tzdata\nVersion: 2025b\nArchitecture: all\n"
+        "Depends: cudart:any (>= 12) | other, libc6 (>= 2)\n",
+    )
     image.file("var/lib/dpkg/status.d/tzdata.md5sums", "0123 usr/share/x\n")
-    image.file("lib/apk/db/installed", "C:Q1xx=\nP:musl\nV:1.2.5-r0\nA:x86_64\n\nP:zlib\nV:1.3\n")
+    image.file(
+        "lib/apk/db/installed",
+        "C:Q1xx=\nP:musl\nV:1.2.5-r0\nA:x86_64\n\nP:libc\nV:1\np:so:libc.musl.so.1=1\n\n"
+        "P:zlib\nV:1.3\nL:Zlib\nD:so:libc.musl.so.1 x>=1\n",
+    )
     assert image.inventory().system_packages == (
         SystemPackage("cuda-cudart-12-8", "12.8.90-1"),
+        SystemPackage("libc", "1", "apk"),
         SystemPackage("libc6", "2.36-9"),
-        SystemPackage("musl", "1.2.5-r0"),
-        SystemPackage("tzdata", "2025b"),
-        SystemPackage("zlib", "1.3"),
+        SystemPackage("musl", "1.2.5-r0", "apk", "x86_64"),
+        SystemPackage("tzdata", "2025b", "deb", "all", requires=("cuda-cudart-12-8", "libc6")),
+        SystemPackage("zlib", "1.3", "apk", license="Zlib", requires=("libc",)),
     )
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import random
 import sys
 import tarfile
@@ -83,6 +84,7 @@ def small_tar(*names: str) -> bytes:
     return tar([(name, ELF + bytes(3000)) for name in names])
 
 
+RPM_DATABASE = Path(__file__).parents[1] / "inventory/data/sle15.Packages.db.xz"
 #: A base, two distributions, and a layer that takes back some of it.
 LAYERS: tuple[Sequence[Entry], ...] = (
     [
@@ -92,6 +94,10 @@ LAYERS: tuple[Sequence[Entry], ...] = (
         ("etc/ld.so.conf.d/x.conf", b"/usr/local/lib\n"),
         ("var/lib/dpkg/status", b"Package: libx\nVersion: 1\nStatus: install ok installed\n"),
         ("var/lib/dpkg/info/libx.list", b"/usr/lib/libx.so\n"),
+        ("usr/lib/sysimage/rpm/Packages.db", lzma.decompress(RPM_DATABASE.read_bytes())),
+        link("var/lib/rpm", "../../usr/lib/sysimage/rpm"),
+        ("usr/lib/os-release", b'ID="sles"\nVERSION_ID="15.6"\n'),
+        link("etc/os-release", "../usr/lib/os-release"),
         ("usr/lib/libx.so.1", ELF + b"one"),
         link("usr/lib/libx.so", "libx.so.1"),
         link("lib", "usr/lib"),
@@ -137,7 +143,9 @@ def test_an_image_is_what_its_unpacked_files_are(
     assert inventory.library_folders == ("usr/local/lib", "opt/lib")
     assert {load.path for load in inventory.python_loads} == {f"{SITE}/demo/__init__.py"}
     assert [shared.path for shared in inventory.shared_paths] == [f"{SITE}/shared.py"]
-    assert inventory.system_packages and inventory.python_paths[0].folders == (SITE, "opt/more")
+    assert {item.kind for item in inventory.system_packages} == {"deb", "rpm"}
+    assert inventory.operating_system == "sles 15.6"
+    assert inventory.python_paths[0].folders == (SITE, "opt/more")
     assert inventory.unread == ()
     assert "usr/lib/late.so" in inventory.origins
 

@@ -55,6 +55,7 @@ from buildmatrix.facts.inventory.model import (
 from buildmatrix.facts.inventory.npm import LARGEST_LOCK, LARGEST_MANIFEST
 from buildmatrix.facts.inventory.python_loading import read_python
 from buildmatrix.facts.inventory.python_memory import PythonMemory
+from buildmatrix.facts.inventory.rpm import LARGEST_DATABASE
 from buildmatrix.facts.inventory.system import (
     LARGEST_CACHE,
     LARGEST_CONFIGURATION,
@@ -65,6 +66,7 @@ from buildmatrix.facts.inventory.system import (
     read_library_folders,
     read_loader_cache,
     read_musl_folders,
+    read_operating_system,
     read_preload,
     read_system_packages,
 )
@@ -140,6 +142,7 @@ def collect(
         statements=tuple(files.statements),
         python_paths=paths,
         links=tuple(_find_library_links(listing, loadable, artefact_paths, hard_links)),
+        operating_system=read_operating_system(listing),
         system_packages=packages,
         packaged=listing.attempt(
             _SYSTEM, lambda: find_packages(listing, packages, mattering), dict[str, str]()
@@ -392,8 +395,10 @@ _LIMITS = {
     r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
     r"status|status\.d/[^/]+|db/installed": LARGEST_STATUS,
     r"info/[^/]+\.list": LARGEST_LIST,
+    r"rpm/(?:rpmdb\.sqlite|Packages(?:\.db)?)": LARGEST_DATABASE,
     r"ld\.so\.cache": LARGEST_CACHE,
     r"ld\.so\.(?:conf|preload)|ld\.so\.conf\.d/[^/]+|ld-musl-[^/]+\.path": LARGEST_CONFIGURATION,
+    r"os-release": LARGEST_CONFIGURATION,
 }
 _READ_PATTERN = re.compile(
     f"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _LIMITS)})\\Z", re.DOTALL

@@ -290,10 +290,19 @@ class CachedLibrary:
 
 @dataclass(frozen=True, slots=True)
 class SystemPackage:
-    """One package of the system's package manager (dpkg status, apk installed)."""
+    """One package of the system's package manager: dpkg, apk or RPM."""
 
     name: str
+    #: With epoch and revision or release: `1:2.36-9`.
     version: str
+    kind: Literal["deb", "apk", "rpm"] = "deb"
+    architecture: str = ""
+    #: Who built it; RPM alone records that.
+    vendor: str = ""
+    #: SPDX or free text; dpkg does not record it.
+    license: str = ""
+    #: Names of the installed packages with what it requires, sorted; paths are not looked up.
+    requires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +401,8 @@ class Inventory:
     statements: tuple[Statements, ...] = ()
     python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
+    #: `ID VERSION_ID` of os-release: `rhel 9.4`; empty if unknown.
+    operating_system: str = ""
     system_packages: tuple[SystemPackage, ...] = ()
     #: Path of a binary, artefact, metadata folder, or Python file that loads a library, to `name
     #: version` of the system package that installed it.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from struct import Struct
 
 from buildmatrix.facts.inventory.listing import Listing, readable
 from buildmatrix.facts.inventory.model import CachedLibrary, SystemPackage
+from buildmatrix.facts.inventory.rpm import read_rpm_files, read_rpm_packages
 
 # Reader for /etc/ld.so.cache, ld.so's index of the folders in ld.so.conf.
 #
@@ -110,37 +113,102 @@ DPKG_STATUS = "var/lib/dpkg/status"
 DPKG_FOLDER = "var/lib/dpkg/status.d/"
 #: Location up to Alpine 3.22, and the later one.
 APK_INSTALLED = ("lib/apk/db/installed", "usr/lib/apk/db/installed")
+OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 LD_SO_CONF = "etc/ld.so.conf"
 LD_SO_CACHE = "etc/ld.so.cache"
 LD_SO_PRELOAD = "etc/ld.so.preload"
+#: Names in Depends and Provides, without versions in parentheses and architectures.
+_DPKG_NAME = re.compile(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]*)")
+
+
+def read_operating_system(listing: Listing) -> str:
+    """Return `ID VERSION_ID` of os-release(5), in lower case; empty if unknown."""
+    for name in OS_RELEASE:
+        path = listing.paths.file(name)
+        data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+        if data is not None:
+            pairs = re.findall(r"(?m)^([A-Z_]+)=[\"']?([^\"'\s]*)", data.decode("utf-8", "replace"))
+            values = dict(pairs)
+            return f"{values.get('ID', '')} {values.get('VERSION_ID', '')}".strip().lower()
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One package as its package manager knows it: requirements are names of any kind."""
+
+    package: SystemPackage
+    requires: Iterable[str]
+    provides: Iterable[str]
 
 
 def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
-    """Read the packages of dpkg (deb-control(5)) and apk (installed database v2), sorted."""
-    packages = set[SystemPackage]()
+    """Read the packages of dpkg (deb-control(5)), apk (installed database v2) and RPM, sorted."""
+    records: list[_Record] = []
     for path in sorted(listing.files):
         if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
-            keys = ("Package", "Version")
+            parse = _parse_dpkg
         elif path in APK_INSTALLED:
-            keys = ("P", "V")
+            parse = _parse_apk
         else:
             continue
         data = listing.read(path, LARGEST_STATUS)
         if data is not None:
-            packages.update(_parse_packages(data.decode("utf-8", "backslashreplace"), *keys))
-    return tuple(sorted(packages, key=lambda package: (package.name, package.version)))
+            stanzas = _parse_stanzas(data.decode("utf-8", "backslashreplace"))
+            records += filter(None, map(parse, stanzas))
+    for item in read_rpm_packages(listing):
+        package = SystemPackage(
+            item.name, item.version, "rpm", item.architecture, item.vendor, item.license
+        )
+        records.append(_Record(package, item.requires, item.provides))
+    # The first of several packages, as for files.
+    providers = {record.package.name: record.package.name for record in records}
+    for record in records:
+        for name in record.provides:
+            providers.setdefault(name, record.package.name)
+    packages = {
+        replace(
+            record.package,
+            requires=tuple(
+                sorted(
+                    {providers[name] for name in record.requires if name in providers}
+                    - {record.package.name}
+                )
+            ),
+        )
+        for record in records
+    }
+    return tuple(sorted(packages, key=lambda item: (item.name, item.version, item.architecture)))
 
 
-def _parse_packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:
+def _parse_stanzas(text: str) -> Iterator[dict[str, str]]:
     for stanza in re.split(r"\n\s*\n", text):
-        fields = {
-            key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)
-        }
-        name, version = fields.get(name_key), fields.get(version_key)
-        # A removed package keeps its stanza as long as its configuration files stay.
-        is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
-        if name and version and not is_removed:
-            yield SystemPackage(name, version)
+        yield {key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)}
+
+
+def _parse_dpkg(fields: Mapping[str, str]) -> _Record | None:
+    name, version = fields.get("Package"), fields.get("Version")
+    # A removed package keeps its stanza as long as its configuration files stay.
+    is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
+    if not name or not version or is_removed:
+        return None
+    wanted = f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}"
+    return _Record(
+        SystemPackage(name, version, "deb", fields.get("Architecture", "")),
+        re.findall(_DPKG_NAME, wanted),
+        re.findall(_DPKG_NAME, fields.get("Provides", "")),
+    )
+
+
+def _parse_apk(fields: Mapping[str, str]) -> _Record | None:
+    name, version = fields.get("P"), fields.get("V")
+    if not name or not version:
+        return None
+    return _Record(
+        SystemPackage(name, version, "apk", fields.get("A", ""), license=fields.get("L", "")),
+        (re.split("[<>=~]", word)[0] for word in fields.get("D", "").split()),
+        (re.split("[<>=~]", word)[0] for word in fields.get("p", "").split()),
+    )
 
 
 def read_library_folders(listing: Listing) -> tuple[str, ...]:
@@ -234,10 +302,10 @@ class _LoaderConfiguration:
                 self.read(f"{folder}/{name}")
 
 
-# Owners of files among operating system packages: dpkg's lists and apk's database.
+# Owners of files among operating system packages: dpkg's lists, the databases of apk and RPM.
 #
 # Python metadata does not cover most files in an image: the C library, a driver, software of the
-# base image. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
+# base image. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2; `rpm`.
 
 
 #: Lists of installed files, one per package.
@@ -258,11 +326,13 @@ def find_packages(
     by_name: dict[str, list[str]] = {}
     for path in paths:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
-    versions = {system_package.name: system_package.version for system_package in packages}
     packages_by_path: dict[str, str] = {}
-    if not versions or not by_name:
+    if not packages or not by_name:
         return packages_by_path
-    for package, listed_path in _read_lists(listing, versions):
+    versions = {item.name: item.version for item in packages if item.kind != "rpm"}
+    for package, listed_path in chain(
+        _read_lists(listing, versions), read_rpm_files(listing, by_name)
+    ):
         folder, _, name = listed_path.rstrip("/").rpartition("/")
         if name not in by_name:
             continue
@@ -270,23 +340,24 @@ def find_packages(
         resolved = listing.paths.folder(folder)
         path = f"{resolved}/{name}" if resolved else name
         if path in by_name[name]:
-            packages_by_path.setdefault(path, f"{package} {versions.get(package, '')}".rstrip())
+            packages_by_path.setdefault(path, package)
     return dict(sorted(packages_by_path.items()))
 
 
 def _read_lists(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield every package with each path that it lists."""
+    """Yield `name version` of every package of dpkg and apk, with each path that it lists."""
+    labels = {name: f"{name} {version}" for name, version in versions.items()}
     names = [name for name in listing.names_in(DPKG_LISTS) if name.endswith(".list")]
     for name in names[:MOST_LISTS]:
         # `libgomp1:amd64.list` if a package is installed for several architectures.
         package = name.removesuffix(".list").partition(":")[0]
-        for line in _read_lines(listing, f"{DPKG_LISTS}/{name}") if package in versions else ():
-            yield package, line
+        for line in _read_lines(listing, f"{DPKG_LISTS}/{name}") if package in labels else ():
+            yield labels[package], line
     for path in listing.below(DPKG_FOLDER.rstrip("/")):
         package = posixpath.basename(path).removesuffix(".md5sums")
         if path.endswith(".md5sums"):
             for line in _read_lines(listing, path):
-                yield package, line.partition("  ")[2]
+                yield labels.get(package, package), line.partition("  ")[2]
     for database in APK_INSTALLED:
         package, folder = "", ""
         for line in _read_lines(listing, database, LARGEST_STATUS):
@@ -295,9 +366,9 @@ def _read_lists(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple
                 package, folder = value, ""
             elif key == "F":
                 folder = value
-                yield package, folder
+                yield labels.get(package, package), folder
             elif key == "R":
-                yield package, f"{folder}/{value}"
+                yield labels.get(package, package), f"{folder}/{value}"
 
 
 def _read_lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
