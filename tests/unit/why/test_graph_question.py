@@ -9,7 +9,13 @@ import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
 from buildmatrix.facts.elf.model import Section
-from buildmatrix.facts.inventory.model import Inventory, Layer, Link, ShadowedFiles
+from buildmatrix.facts.inventory.model import (
+    Inventory,
+    Layer,
+    Link,
+    ShadowedFiles,
+    SystemPackage,
+)
 from buildmatrix.reports.formats import WHY, Destination, find_format
 from buildmatrix.reports.why.model import Answer
 
@@ -216,11 +222,19 @@ def test_a_file_of_the_system_is_told_with_its_package() -> None:
             binary("usr/lib/libalone.so", elf()),
         ),
         packaged={libz: "zlib1g 1.3", "usr/lib/libalone.so": "alone 2.0"},
+        system_packages=(
+            SystemPackage("alone", "2.0", "rpm", vendor="Acme Corp"),
+            SystemPackage("tool", "1", "rpm", requires=("alone",)),
+        ),
+        layers=(Layer("sha256:1", "RUN dnf install -y alone", 10),),
+        origins={"usr/lib/libalone.so": 0},
     )
     linked = flat(why(system, "libz.so.1"))
     assert "acme 1.0" in linked and "brought by: the system's package zlib1g 1.3" in linked
     alone = flat(why(system, "libalone.so"))
-    assert "usr/lib/libalone.so (of the system's package alone 2.0)" in alone
+    package = "the system's package alone 2.0 of Acme Corp, required by tool"
+    assert f"usr/lib/libalone.so (of {package})" in alone
+    assert "put there by: layer 1 of 1: RUN dnf install -y alone" in alone
     assert "brought by" not in alone
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.text import listing
 from buildmatrix.catalogue.names import demangle, opened_library
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, Inventory, PythonLoad
@@ -95,6 +96,7 @@ class _FileGraphBuilder:
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
         self._names = _list_names(inventory)
+        self._packages = _describe_packages(inventory)
         #: Name to paths of the files that a loader finds by it.
         self._files_by_name: dict[str, list[str]] = {}
         for path, names in self._names.items():
@@ -148,7 +150,7 @@ class _FileGraphBuilder:
             owner=_owner_id(owner),
             layer=self._origins.get(path),
             names=tuple(self._names.get(path, (path.rpartition("/")[2],))),
-            text=_describe_package(self._inventory, path),
+            text=self._packages.get(self._inventory.packaged.get(path, ""), ""),
         )
 
     def _add_holder(
@@ -340,10 +342,21 @@ def _list_names(inventory: Inventory) -> dict[str, dict[str, bool]]:
     return by_path
 
 
-def _describe_package(inventory: Inventory, path: str) -> str:
-    """Describe the operating system package of a file."""
-    package = inventory.packaged.get(path)
-    return "" if package is None else f"the system's package {package}"
+def _describe_packages(inventory: Inventory) -> dict[str, str]:
+    """Map `name version` of operating system packages to a description."""
+    requirers: dict[str, list[str]] = {}
+    vendors: dict[str, str] = {}
+    for package in inventory.system_packages:
+        vendors[f"{package.name} {package.version}"] = package.vendor
+        for name in package.requires:
+            requirers.setdefault(name, []).append(package.name)
+    descriptions: dict[str, str] = {}
+    for label in set(inventory.packaged.values()):
+        vendor = f" of {vendors[label]}" if vendors.get(label) else ""
+        names = requirers.get(label.partition(" ")[0])
+        required = f", required by {listing(names)}" if names else ""
+        descriptions[label] = f"the system's package {label}{vendor}{required}"
+    return descriptions
 
 
 def _owner_id(owner: str | None) -> str | None:
