@@ -128,6 +128,7 @@ HARMLESS = (
     "demo @ https://host/demo-1.0.whl#sha256=0011",
     # A package URL of an image (purl-spec: OCI).
     "pkg:oci/inferno@sha256%3A0011?repository_url=ghcr.io/acme/inferno",
+    "pkg:rpm/rhel/libx@1.0-1?arch=x86_64&distro=rhel-9.4&epoch=1",
     "requirements:some@thing.txt",
     "/srv/node_modules/@types/x",
     "mail somebody@host.example/x",

@@ -71,7 +71,7 @@ _PAIR = re.compile(r"(?P<key>[?&#][^=&#]*)=(?P<value>[^&#]*)")
 #: Keys of a query or fragment whose values are no secrets.
 _HARMLESS = re.compile(
     r"[?&#](?:amp;)?(?:md5|sha\d+|egg|subdirectory|name|version|ref|tag|page|format|download|raw"
-    r"|hl|lang|repository_url)",
+    r"|hl|lang|repository_url|arch|distro|epoch)",
     re.IGNORECASE,
 )
 _MASK = "***"

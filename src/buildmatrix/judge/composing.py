@@ -6,11 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from posixpath import basename
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, Container, Distribution
+from buildmatrix.facts.inventory.model import (
+    Artefact,
+    Binary,
+    ClosedFile,
+    Container,
+    Distribution,
+    Inventory,
+    SystemPackage,
+)
 from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
@@ -18,6 +26,7 @@ from buildmatrix.judge.composition import (
     LayerBytes,
     NativeComponent,
     SbomComponent,
+    SystemComponent,
     VendorBytes,
 )
 from buildmatrix.judge.evidence import HELD
@@ -37,6 +46,8 @@ from buildmatrix.locks.selection import marker_environment
 #: for a wheel, which may be linked into its own files: `openssl` in `cryptography`.
 _OF_SYSTEMS = frozenset({"alpm", "apk", "brew", "conda", "deb", "rpm"})
 _BUILT = frozenset({"conan", "generic", "github", "vcpkg"})
+#: Characters that package URLs do not encode.
+_PLAIN = ".-_~:"
 _PURL = re.compile(r"pkg:(?P<type>[^/]+)/+(?P<path>[^@?#]*)")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$", re.ASCII)
 #: Lines of evidence of one file that are kept.
@@ -254,6 +265,41 @@ def compose(
             )
             for index, layer in enumerate(image.inventory.layers)
         ),
+        _list_system_components(image.inventory) or None,
+    )
+
+
+def _list_system_components(inventory: Inventory) -> tuple[SystemComponent, ...]:
+    components = {
+        SystemComponent(
+            package.name,
+            package.version,
+            _make_purl(package, inventory.operating_system),
+            package.vendor,
+            package.license,
+        )
+        for package in inventory.system_packages
+    }
+    return tuple(sorted(components, key=lambda item: (item.purl, item.vendor, item.license)))
+
+
+def _make_purl(package: SystemPackage, operating_system: str) -> str:
+    """Return the package URL (purl-spec: deb, apk, rpm)."""
+    name, version = package.name, package.version
+    distribution, _, release = operating_system.partition(" ")
+    qualifiers = {"arch": package.architecture, "distro": f"{distribution}-{release}"}
+    if not release:
+        del qualifiers["distro"]
+    if package.kind == "rpm" and ":" in version:
+        # For RPM alone the epoch is no part of the version.
+        qualifiers["epoch"], _, version = version.partition(":")
+    namespace = f"{quote(distribution, safe=_PLAIN)}/" if distribution else ""
+    ends = "&".join(
+        f"{key}={quote(value, safe=_PLAIN)}" for key, value in qualifiers.items() if value
+    )
+    return (
+        f"pkg:{package.kind}/{namespace}{quote(name, safe=_PLAIN)}@{quote(version, safe=_PLAIN)}"
+        + (f"?{ends}" if ends else "")
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Confidence, EvidenceKind
 
@@ -113,6 +113,19 @@ class LayerBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemComponent:
+    """A package that the system's package manager installed."""
+
+    name: str
+    version: str
+    #: Package URL.
+    purl: str
+    #: Both empty if the package manager does not record them.
+    vendor: str = ""
+    license: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Composition:
     """The bytes of one target, as they are installed."""
 
@@ -120,3 +133,6 @@ class Composition:
     distributions: tuple[DistributionBytes, ...] = ()
     #: Layers of an image, if they were read.
     layers: tuple[LayerBytes, ...] = ()
+    #: By package URL; None without any. The metadata is `IF_KNOWN` of `judge.model`, which imports
+    #: this module.
+    system: tuple[SystemComponent, ...] | None = field(default=None, metadata={"json": "if known"})

@@ -119,3 +119,39 @@ def test_a_system_package_of_a_vendor_does_not_make_all_of_the_system_the_vendor
         python.path: ("", 0),
         driver.path: ("nvidia", 7 * MEGA),
     }
+
+
+@pytest.mark.parametrize(
+    ("system", "package", "purl"),
+    [
+        (
+            "rhel 9.4",
+            SystemPackage("cuda-cudart-12-8", "1:12.8.90-1.el9", "rpm", "x86_64"),
+            "pkg:rpm/rhel/cuda-cudart-12-8@12.8.90-1.el9?arch=x86_64&distro=rhel-9.4&epoch=1",
+        ),
+        (
+            "opensuse-leap 15.6",
+            SystemPackage("libstdc++6", "13~rc1^git+2-1", "rpm", "noarch"),
+            "pkg:rpm/opensuse-leap/libstdc%2B%2B6@13~rc1%5Egit%2B2-1"
+            "?arch=noarch&distro=opensuse-leap-15.6",
+        ),
+        (
+            "debian 12",
+            SystemPackage("zlib1g", "1:1.2.13.dfsg-1", "deb", "amd64"),
+            "pkg:deb/debian/zlib1g@1:1.2.13.dfsg-1?arch=amd64&distro=debian-12",
+        ),
+        ("wolfi", SystemPackage("musl", "1.2.5-r0", "apk"), "pkg:apk/wolfi/musl@1.2.5-r0"),
+        ("", SystemPackage("b@c?d", "1", "rpm"), "pkg:rpm/b%40c%3Fd@1"),
+    ],
+)
+def test_system_packages_have_package_urls(system: str, package: SystemPackage, purl: str) -> None:
+    from packageurl import PackageURL
+
+    tree = replace(INVENTORY, operating_system=system, system_packages=(package,))
+    (component,) = composition("cuda", tree).system or ()
+    assert component.purl == purl
+    read = PackageURL.from_string(purl)
+    epoch = read.qualifiers.get("epoch")
+    version = f"{epoch}:{read.version}" if epoch else read.version
+    assert (read.name, version) == (package.name, package.version)
+    assert read.to_string() == purl

@@ -13,6 +13,7 @@ from buildmatrix.judge.composition import (
     DistributionBytes,
     NativeComponent,
     SbomComponent,
+    SystemComponent,
 )
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
 from buildmatrix.reports.run.model import Report
@@ -32,6 +33,13 @@ CUDART = NativeComponent(
 SBOM = (
     SbomComponent("pkg:rpm/almalinux/libgomp@8.5.0-26.el8", False),
     SbomComponent("pkg:cargo/serde@1.0.1", None),
+)
+CUDART_RPM = SystemComponent(
+    "cuda-cudart-12-8",
+    "1:12.8.90-1",
+    "pkg:rpm/rhel/cuda-cudart-12-8@12.8.90-1?arch=x86_64&distro=rhel-9.4&epoch=1",
+    "NVIDIA Corporation",
+    "NVIDIA EULA",
 )
 
 hostile = st.text(alphabet=st.characters(codec=None), max_size=40)
@@ -83,6 +91,9 @@ def hostile_bill(text: str) -> Report:
         advisories=(Advisory(text, (text, f"CVE-{text}"), (text,), text),),
     )
     where = target(inside, part(""), id=text, backend=text, image=text, digest=text, error=text)
+    assert where.composition is not None
+    system = (SystemComponent(text, text, text, text, text), SystemComponent(text, "", "pkg:rpm/"))
+    where = replace(where, composition=replace(where.composition, system=system))
     verdict = Verdict(text, text, text, "ok", text, sha256=text, targets=(text,))
     made = report(one, targets=(where,))
     return replace(made, subject=text, distributions=(verdict,))

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 
 import pytest
+from bills import CUDART_RPM
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from hypothesis import example, given, settings
@@ -115,6 +116,24 @@ def test_native_components_lie_in_their_distribution_with_what_proves_them() -> 
     assert properties_of(kernels)["buildmatrix:device-code"] == "sm_80"
     assert {one["technique"] for one in kernels["evidence"]["identity"][0]["methods"]} == {
         "binary-analysis"
+    }
+
+
+def test_packages_of_the_system_are_components_of_the_image() -> None:
+    one = with_parts(part("demo"))
+    made = one.targets[0].composition
+    assert made is not None
+    system = replace(made, system=(CUDART_RPM,))
+    one = replace(one, targets=(replace(one.targets[0], composition=system),))
+    (component,) = (it for it in parsed(one)["components"] if it["name"] == "cuda-cudart-12-8")
+    assert component == {
+        "bom-ref": f"system:{CUDART_RPM.purl}",
+        "licenses": [{"license": {"name": "NVIDIA EULA"}}],
+        "name": "cuda-cudart-12-8",
+        "purl": CUDART_RPM.purl,
+        "supplier": {"name": "NVIDIA Corporation"},
+        "type": "library",
+        "version": "1:12.8.90-1",
     }
 
 

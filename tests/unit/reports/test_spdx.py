@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bills import WORST, bill, hostile, hostile_bill, vulnerable
+from bills import CUDART_RPM, WORST, bill, hostile, hostile_bill, part, target, vulnerable
 from hypothesis import example, given, settings
 from test_report_formats import report
 
@@ -69,6 +70,20 @@ def test_native_components_are_files_with_their_vendor() -> None:
     assert file["name"] == "demo.libs/libcudart-9335f6a2.so.12.8.57"
     assert "no SBOM of the distribution names it" in file["comment"]
     assert elements(graph, "Organization")["nvidia"]["spdxId"] == file["suppliedBy"]
+
+
+def test_packages_of_the_system_are_packages_of_their_vendor() -> None:
+    one = target(part("demo"))
+    assert one.composition is not None
+    one = replace(one, composition=replace(one.composition, system=(CUDART_RPM,)))
+    graph = graph_of(bill(targets=(one,)))
+    package = elements(graph, "software_Package")["cuda-cudart-12-8"]
+    assert package["software_packageUrl"] == CUDART_RPM.purl
+    assert package["software_packageVersion"] == "1:12.8.90-1"
+    assert package["comment"] == "license: NVIDIA EULA"
+    assert elements(graph, "Organization")["NVIDIA Corporation"]["spdxId"] == package["suppliedBy"]
+    (contains,) = (one for one in graph if one.get("spdxId", "").endswith("subject/contains"))
+    assert package["spdxId"] in contains["to"]
 
 
 def test_who_requires_what_is_a_relationship() -> None:

@@ -9,7 +9,12 @@ from urllib.parse import quote
 from buildmatrix.base.text import printable
 from buildmatrix.facts.inventory.npm import PREFIX
 from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.composition import DistributionBytes, NativeComponent, SbomComponent
+from buildmatrix.judge.composition import (
+    DistributionBytes,
+    NativeComponent,
+    SbomComponent,
+    SystemComponent,
+)
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.run.model import Report
@@ -114,6 +119,17 @@ def items(report: Report) -> tuple[BillItem, ...]:
 def loose(report: Report) -> tuple[NativeComponent, ...]:
     """The native components that belong to no distribution."""
     return _libraries(entry for entry in _entries(report) if not entry.name)
+
+
+def system_components(report: Report) -> tuple[SystemComponent, ...]:
+    """The packages of the systems, each once."""
+    single = {
+        part.purl: part
+        for target in report.targets
+        if target.composition is not None
+        for part in target.composition.system or ()
+    }
+    return tuple(single[purl] for purl in sorted(single))
 
 
 def knows_graph(report: Report) -> bool:

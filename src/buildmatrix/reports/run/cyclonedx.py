@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.base.text import printable
 from buildmatrix.catalogue.model import Confidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.judge.composition import NativeComponent, SbomComponent
+from buildmatrix.judge.composition import NativeComponent, SbomComponent, SystemComponent
 from buildmatrix.judge.model import VERDICT_RANK
 from buildmatrix.reports.json_form import TOOL, Json
 from buildmatrix.reports.json_form import render as as_json
@@ -34,6 +34,7 @@ from buildmatrix.reports.run.bill import (
     loose,
     reference,
     roots,
+    system_components,
     vulnerabilities,
 )
 from buildmatrix.reports.run.model import Report
@@ -69,6 +70,7 @@ def render(report: Report) -> str:
         components=[
             *map(_component, items(report)),
             *(_native("subject", part) for part in loose(report)),
+            *map(_make_system_component, system_components(report)),
         ],
         vulnerabilities=map(_vulnerability, vulnerabilities(report)),
         metadata=BomMetaData(
@@ -211,6 +213,25 @@ def _make_sbom_component(owner: str, part: SbomComponent) -> Component:
         bom_ref=printable(f"{owner}#{part.purl}"),
         purl=parsed,
         properties=_properties(properties),
+    )
+
+
+def _make_system_component(part: SystemComponent) -> Component:
+    """A package of the system, as its package manager names it."""
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalEntity
+    from cyclonedx.model.license import DisjunctiveLicense
+
+    license = printable(part.license)
+    vendor = printable(part.vendor)
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=printable(part.name),
+        version=_version(part.version),
+        bom_ref=printable(f"system:{part.purl}"),
+        purl=_purl(part.purl),
+        supplier=OrganizationalEntity(name=vendor) if vendor else None,
+        licenses=[DisjunctiveLicense(name=license)] if license else [],
     )
 
 

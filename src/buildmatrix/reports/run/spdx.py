@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from buildmatrix.base.text import printable
-from buildmatrix.judge.composition import NativeComponent
+from buildmatrix.judge.composition import NativeComponent, SystemComponent
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
@@ -122,7 +122,8 @@ def _packages(graph: _Graph, report: Report, subject: str) -> None:
     for item in items:
         _distribution(graph, item, ids[item.key])
     loose = [_native(graph, subject, part) for part in bill.loose(report)]
-    graph.relate(subject, "contains", [*ids.values(), *loose], "incomplete")
+    system = [_make_system_package(graph, part) for part in bill.system_components(report)]
+    graph.relate(subject, "contains", [*ids.values(), *loose, *system], "incomplete")
     if bill.knows_graph(report):
         graph.relate(subject, "dependsOn", (ids[key] for key in bill.roots(report)), "complete")
         for key, needs in bill.edges(report).items():
@@ -151,18 +152,35 @@ def _distribution(graph: _Graph, item: bill.BillItem, id: str) -> None:
     )
     inside = [_native(graph, id, part) for part in item.libraries]
     for part in item.sbom:
-        fits = re.fullmatch(r"pkg:[A-Za-z0-9.+-]+/[!-~]+", part.purl) is not None
         inside.append(
             graph.add(
                 "software_Package",
                 f"{id}/sbom/{quote(printable(part.purl), safe='')}",
                 name=part.purl.partition("?")[0].rstrip("/").rpartition("/")[2] or "-",
-                software_packageUrl=part.purl if fits else "",
+                software_packageUrl=_fitting_purl(part.purl),
                 comment="named by the SBOM of the distribution"
                 + ("; no library has a name like it" if part.seen is False else ""),
             )
         )
     graph.relate(id, "contains", inside, "incomplete")
+
+
+def _make_system_package(graph: _Graph, part: SystemComponent) -> str:
+    """A package of the system, as its package manager names it."""
+    return graph.add(
+        "software_Package",
+        graph.id("system", part.purl),
+        name=part.name or "-",
+        software_packageVersion=part.version,
+        software_packageUrl=_fitting_purl(part.purl),
+        suppliedBy=graph.vendor(part.vendor) if part.vendor else None,
+        comment=f"license: {part.license}" if part.license else "",
+    )
+
+
+def _fitting_purl(purl: str) -> str:
+    """Return a package URL as the schema takes it; empty for any other."""
+    return purl if re.fullmatch(r"pkg:[A-Za-z0-9.+-]+/[!-~]+", purl) is not None else ""
 
 
 def _native(graph: _Graph, owner: str, part: NativeComponent) -> str:
