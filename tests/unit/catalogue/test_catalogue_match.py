@@ -514,3 +514,48 @@ def test_a_name_in_a_table_of_rust_counts_as_one_that_is_passed_on() -> None:
 
     assert asked(Literal("libnvidia-ml.so.1", 10, packed=True)) == ["libnvidia-ml.so.1 strong"]
     assert asked(Literal("libnvidia-ml.so.1", 10)) == ["libnvidia-ml.so.1 weak"]
+
+
+@pytest.mark.parametrize(
+    ("names", "backend", "weight", "where"),
+    [
+        # Installed by public Dockerfiles for UBI 9: NVIDIA's, Red Hat's, AMD's and Intel's.
+        (
+            "cuda-cudart-12-8 cuda-compat-12-8 cuda-libraries-12-8 cuda-nvtx-12-8 libnpp-12-8 "
+            "libcublas-12-8 libcublas-devel-12-8 libnccl libnccl-devel libcudnn9-cuda-12 "
+            "libcudnn9-devel-cuda-12 libcudnn8 cuda-command-line-tools-12-8 cuda-nvcc-12-8 "
+            "cuda-minimal-build-12-8 cuda-nvml-devel-12-8 libcudss0-cuda-13 libcutensor2-cuda-12 "
+            "libnvshmem3-cuda-12 libcusparselt0-cuda-12 libnvfatbin-12-8 libnvinfer10 cudnn9",
+            "cuda",
+            "strong",
+            "image",
+        ),
+        ("nvidia-driver-cuda-libs nvidia-driver-NVML nvidia-driver-libs", "cuda", "strong", "host"),
+        (
+            "rocm-core rocm-hip-runtime rocm-ml-sdk rocm-developer-tools rocm-runtime "
+            "rocm-core6.4.2 hip-runtime-amd hip-runtime-amd6.4.2 hipblaslt rocblas6.4.2 miopen-hip "
+            "rccl rccl6.4.2 hsa-rocr comgr amdrocm-core-sdk amdrocm-blas migraphx-devel",
+            "rocm",
+            "strong",
+            "image",
+        ),
+        (
+            "intel-oneapi-compiler-dpcpp-cpp-runtime-2025.2 intel-oneapi-runtime-dpcpp-cpp "
+            "intel-oneapi-ccl-2021.16 intel-level-zero-gpu intel-compute-runtime oneapi-level-zero",
+            "oneapi",
+            "strong",
+            "image",
+        ),
+        ("intel-oneapi-tbb-2022.2 intel-oneapi-mpi-2021.16", "oneapi", "weak", "image"),
+    ],
+)
+def test_names_of_vendors_rpms_are_known(names: str, backend: str, weight: str, where: str) -> None:
+    for name in names.split():
+        best = load().system_packages.find(name)[:1]
+        found = [(owned.backend, owned.entry.weight, owned.entry.where) for owned in best]
+        assert found == [(backend, weight, where)], name
+
+
+def test_packages_of_nobody_are_no_evidence() -> None:
+    for name in ("libnccl-net-plugins-common", "cudatext", "rocky-release", "half", "hiredis"):
+        assert load().system_packages.find(name) == [], name
