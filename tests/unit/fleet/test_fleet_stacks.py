@@ -101,6 +101,7 @@ OTHER: Mapping[str, list[Entry]] = {
     "an interpreter": [("usr/local/bin/python3.12", b"#!"), ("usr/local/lib/x", b"1")],
     "metadata": [("app/x-1.0.dist-info/METADATA", b"Name: x\nVersion: 1.0\n")],
     "a package of the system": [("var/lib/dpkg/status.d/cuda", b"Package: cuda\nVersion: 1\n")],
+    "a database of RPM": [("var/lib/rpm/Packages", b"no database")],
     "a folder of the loader": [("etc/ld.so.conf.d/more.conf", b"/srv/more\n")],
     "a cache": [("root/.cache/pip/http/body.txt", bytes(3_000_000))],
     "an environment": [("app/venv/pyvenv.cfg", b"home = /usr/bin\nversion = 3.11.2\n")],

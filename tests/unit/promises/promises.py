@@ -49,6 +49,8 @@ PLACES = (
     "lib/apk/db/installed",
     "etc/os-release",
     "lib/x86_64-linux-gnu/liba.so.1",
+    "usr/lib/sysimage/rpm/Packages.db",
+    "var/lib/rpm/Packages",
 )
 #: Stands between two parts of an input: it is in no other format.
 BETWEEN = b"\xff\x00--\xff"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from struct import pack
 
 from promises import BETWEEN, PLACES
 
@@ -115,6 +116,17 @@ def trees(binary: bytes) -> list[bytes]:
     cache += bytes(20) + b"\x01\x03\0\0" + b"H\0\0\0" + b"R\0\0\0" + bytes(12)
     cache += b"liba.so.1\0" + b"/lib/x86_64-linux-gnu/liba.so.1\0"
     sbom = b'{"bomFormat":"CycloneDX","components":[{"name":"b","version":"1","purl":"pkg:rpm/b"}]}'
+    names = b"a\0" + b"1\0" + b"2\0" + b"liba.so.1\0" + b"/lib/\0\0" + bytes(4)
+    tags = ((1000, 6, 0), (1001, 6, 2), (1002, 6, 4), (1117, 8, 6), (1118, 8, 16), (1116, 4, 23))
+    header = pack(">II", len(tags), len(names))
+    header += b"".join(pack(">IIII", *tag, 1) for tag in tags) + names
+    ndb = pack("<4sIII16x", b"RpmP", 0, 1, 1) + pack("<4sIII", b"Slot", 1, 256, 16)
+    ndb += pack("<4sIII", b"Slot", 0, 0, 0) * 253
+    ndb += pack("<4sIII", b"BlbS", 1, 0, len(header)) + header
+    page = b"\1" + header + b"\1key0"
+    berkeley = pack("<8xIIIIBBBxII", 0, 0x61561, 9, 512, 0, 8, 0, 0, 1).ljust(512, b"\0")
+    entries = pack("<8xIIIHHBBHH", 1, 0, 0, 2, 0, 0, 13, 507, 512 - len(page))
+    berkeley += entries.ljust(512 - len(page), b"\0") + page
     parts = {
         "a/__init__.py": program,
         "a/b.py": module,
@@ -134,6 +146,8 @@ def trees(binary: bytes) -> list[bytes]:
         "apk/db/installed": b"P:musl\nV:1.2.5-r0\n\n",
         "os-release": b'ID=debian\nVERSION_ID="12"\n',
         "liba.so.1": binary,
+        "Packages.db": ndb,
+        "rpm/Packages": berkeley,
     }
     whole = [
         next((part for name, part in parts.items() if place.endswith(name)), b"")
