@@ -458,16 +458,29 @@ def test_names_of_all_headers_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-def test_what_comes_before_a_broken_header_is_known_and_the_scan_is_undecided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("blobs", "code", "text"),
+    [
+        ([package("openblas")], 0, "passed"),
+        ([package("openblas"), package("cuda-cudart-12-8")], 1, "package cuda-cudart-12-8 1.0-1"),
+        # What comes before a broken header is known.
+        ([package("cuda-cudart-12-8"), b"123"], 1, "package cuda-cudart-12-8 1.0-1"),
+        ([package("openblas"), b"123"], 3, "a header ends inside its first bytes"),
+    ],
+)
+def test_a_scan_judges_rpms(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    blobs: list[bytes],
+    code: int,
+    text: str,
 ) -> None:
-    write(tmp_path, SQLITE, sqlite(ONE, b"123"))
-    packages, _, unread = read(tmp_path)
-    assert [item.name for item in packages] == ["one"]
+    write(tmp_path, SQLITE, sqlite(*blobs))
+    write(tmp_path, "usr/lib64/libx.so.1", b"\x7fELF\x02\x01\x01" + bytes(57))
     with pytest.raises(SystemExit) as stop:
         cli.main(["scan", f"dir:{tmp_path}", "--backend=cpu"])
-    assert stop.value.code == 3
-    assert unread[0].why in " ".join(capsys.readouterr().out.split())
+    assert stop.value.code == code
+    assert text in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_journal_is_told_and_not_applied(tmp_path: Path) -> None:
