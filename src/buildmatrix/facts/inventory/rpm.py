@@ -28,9 +28,11 @@ _JOURNALS = ("-wal", "-journal")
 
 #: Size limit; a desktop of 2,000 packages has 200 MB.
 LARGEST_DATABASE = 256 << 20
-#: Limits of a database: packages, and names in all of their headers. A desktop has a tenth.
+#: Limits of a database: packages, names that they require or provide, which stay in memory, and
+#: names and folders of files. A desktop has a tenth.
 MOST_PACKAGES = 20_000
-MOST_NAMES = 8_000_000
+MOST_NAMES = 1_000_000
+MOST_FILES = 4_000_000
 #: Each format has a longer first page.
 _SHORTEST_DATABASE = 512
 #: Size limit of a header; rpm's is 256 MB, that of a package with 50,000 files has 10 MB.
@@ -58,13 +60,15 @@ class RpmPackage:
 
 def read_rpm_packages(listing: Listing) -> Iterator[RpmPackage]:
     """Yield the packages in the order of the database; failures are noted in `listing`."""
-    return _read_headers(listing, lambda header: [header.read_package()])
+    return _read_headers(listing, lambda header: [header.read_package()], MOST_NAMES)
 
 
 def read_rpm_files(listing: Listing, names: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield `name version` of each package, and each path that it lists with one of `names`."""
     return _read_headers(
-        listing, lambda header: [(header.label, path) for path in header.read_files(names)]
+        listing,
+        lambda header: [(header.label, path) for path in header.read_files(names)],
+        MOST_FILES,
     )
 
 
@@ -80,7 +84,7 @@ def find_databases(listing: Listing) -> list[str]:
 
 
 def _read_headers(
-    listing: Listing, parse: Callable[[_Header], Iterable[Result]]
+    listing: Listing, parse: Callable[[_Header], Iterable[Result]], most_names: int
 ) -> Iterator[Result]:
     for path in find_databases(listing):
         for journal in (f"{path}{end}" for end in _JOURNALS):
@@ -92,7 +96,7 @@ def _read_headers(
         if data is None:
             continue
         try:
-            for header in _parse_headers(data):
+            for header in _parse_headers(data, most_names):
                 yield from parse(header)
         except OSError as error:
             listing.note(path, f"not all packages are known: {reason(error)}")
@@ -100,7 +104,7 @@ def _read_headers(
             listing.note(path, f"not all packages are known: {error}")
 
 
-def _parse_headers(data: bytes) -> Iterator[_Header]:
+def _parse_headers(data: bytes, most_names: int = MOST_NAMES) -> Iterator[_Header]:
     """Yield the headers in a database. Raises ValueError, in words, for broken bytes."""
     if len(data) < _SHORTEST_DATABASE:
         raise ValueError("the database ends inside its first page")
@@ -110,7 +114,7 @@ def _parse_headers(data: bytes) -> Iterator[_Header]:
         blobs = _read_ndb(data)
     else:
         blobs = _read_berkeley(data)
-    allowance = _Allowance(MOST_NAMES)
+    allowance = _Allowance(most_names, most_names)
     # Each byte of a sound database belongs to one header.
     remaining = len(data)
     for number, blob in enumerate(blobs):
@@ -307,11 +311,12 @@ class _Allowance:
     """Names that may still be read."""
 
     names: int
+    most: int
 
     def take(self, count: int) -> None:
         self.names -= count
         if self.names < 0:
-            raise ValueError(f"the headers have more than {MOST_NAMES} names")
+            raise ValueError(f"the headers have more than {self.most} names")
 
 
 class _Header:

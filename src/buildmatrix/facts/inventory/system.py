@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from struct import Struct
@@ -178,7 +178,7 @@ def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
         )
         for record in records
     }
-    return tuple(sorted(packages, key=lambda item: (item.name, item.version, item.architecture)))
+    return tuple(sorted(packages, key=astuple))
 
 
 def _parse_stanzas(text: str) -> Iterator[dict[str, str]]:
