@@ -26,16 +26,16 @@ NAMES = ("rpmdb.sqlite", "Packages.db", "Packages")
 #: Journals of SQLite.
 _JOURNALS = ("-wal", "-journal")
 
-#: Size limit; a desktop of 2,000 packages has 200 MB.
+#: Size limit; 1,935 packages of CBL-Mariner take 35 MB.
 LARGEST_DATABASE = 256 << 20
 #: Limits of a database: packages, names that they require or provide, which stay in memory, and
-#: names and folders of files. A desktop has a tenth.
+#: names and folders of files. 129 packages of CBL-Mariner have 3,529 and 16,121.
 MOST_PACKAGES = 20_000
 MOST_NAMES = 1_000_000
 MOST_FILES = 4_000_000
 #: Each format has a longer first page.
 _SHORTEST_DATABASE = 512
-#: Size limit of a header; rpm's is 256 MB, that of a package with 50,000 files has 10 MB.
+#: Size limit of a header; rpm's is 256 MB.
 LARGEST_HEADER = 32 << 20
 #: Index entries of a header, as in rpm.
 _MOST_TAGS = 0xFFFF
