@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from buildmatrix.facts.inventory.listing import Listing
-from buildmatrix.facts.inventory.model import SystemPackage
+from buildmatrix.facts.inventory.model import SystemPackage, Unread
 from buildmatrix.facts.inventory.system import find_packages, read_system_packages
 from buildmatrix.facts.trees.directory import DirectoryTree
 
@@ -102,3 +104,18 @@ def test_a_tree_without_packages_reads_no_list(tmp_path: Path) -> None:
         assert find_packages(listing, [SystemPackage("zlib1g", "1")], []) == {}
         assert find_packages(listing, [], [LIBZ]) == {}
         assert listing.bytes_read == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("var/lib/dpkg/status", "Package: p{}\nVersion: 1\n\n"),
+        ("lib/apk/db/installed", "P:p{}\nV:1\n\n"),
+    ],
+)
+def test_packages_have_a_limit_that_is_told(tmp_path: Path, path: str, text: str) -> None:
+    write(tmp_path, {path: "".join(text.format(number) for number in range(20_001))})
+    with DirectoryTree(tmp_path) as tree:
+        listing = Listing(tree)
+        assert len(read_system_packages(listing)) == 20_000
+        assert listing.unread == [Unread(path, "more than 20000 packages; the rest was left out")]

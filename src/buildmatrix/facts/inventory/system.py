@@ -7,12 +7,17 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, islice
 from struct import Struct
 
 from buildmatrix.facts.inventory.listing import Listing, readable
 from buildmatrix.facts.inventory.model import CachedLibrary, SystemPackage
-from buildmatrix.facts.inventory.rpm import read_rpm_files, read_rpm_packages
+from buildmatrix.facts.inventory.rpm import (
+    MOST_NAMES,
+    MOST_PACKAGES,
+    read_rpm_files,
+    read_rpm_packages,
+)
 
 # Reader for /etc/ld.so.cache, ld.so's index of the folders in ld.so.conf.
 #
@@ -117,6 +122,8 @@ OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 LD_SO_CONF = "etc/ld.so.conf"
 LD_SO_CACHE = "etc/ld.so.cache"
 LD_SO_PRELOAD = "etc/ld.so.preload"
+#: Names in `D` and `p`, without versions.
+_APK_NAME = re.compile(r"(?:^|\s)([^\s<>=~]+)")
 #: Names in Depends and Provides, without versions in parentheses and architectures.
 _DPKG_NAME = re.compile(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]*)")
 
@@ -155,7 +162,10 @@ def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
         data = listing.read(path, LARGEST_STATUS)
         if data is not None:
             stanzas = _parse_stanzas(data.decode("utf-8", "backslashreplace"))
-            records += filter(None, map(parse, stanzas))
+            parsed = filter(None, map(parse, stanzas))
+            records += islice(parsed, MOST_PACKAGES)
+            if next(parsed, None) is not None:
+                listing.note(path, f"more than {MOST_PACKAGES} packages; the rest was left out")
     for item in read_rpm_packages(listing):
         package = SystemPackage(
             item.name, item.version, "rpm", item.architecture, item.vendor, item.license
@@ -163,9 +173,9 @@ def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
         records.append(_Record(package, item.requires, item.provides))
     # The first of several packages, as for files.
     providers = {record.package.name: record.package.name for record in records}
-    for record in records:
-        for name in record.provides:
-            providers.setdefault(name, record.package.name)
+    provided = ((name, record.package.name) for record in records for name in record.provides)
+    for name, provider in islice(provided, MOST_NAMES):
+        providers.setdefault(name, provider)
     packages = {
         replace(
             record.package,
@@ -195,8 +205,8 @@ def _parse_dpkg(fields: Mapping[str, str]) -> _Record | None:
     wanted = f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}"
     return _Record(
         SystemPackage(name, version, "deb", fields.get("Architecture", "")),
-        re.findall(_DPKG_NAME, wanted),
-        re.findall(_DPKG_NAME, fields.get("Provides", "")),
+        (match[1] for match in _DPKG_NAME.finditer(wanted)),
+        (match[1] for match in _DPKG_NAME.finditer(fields.get("Provides", ""))),
     )
 
 
@@ -206,8 +216,8 @@ def _parse_apk(fields: Mapping[str, str]) -> _Record | None:
         return None
     return _Record(
         SystemPackage(name, version, "apk", fields.get("A", ""), license=fields.get("L", "")),
-        (re.split("[<>=~]", word)[0] for word in fields.get("D", "").split()),
-        (re.split("[<>=~]", word)[0] for word in fields.get("p", "").split()),
+        (match[1] for match in _APK_NAME.finditer(fields.get("D", ""))),
+        (match[1] for match in _APK_NAME.finditer(fields.get("p", ""))),
     )
 
 
