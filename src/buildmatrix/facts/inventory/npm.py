@@ -43,7 +43,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What a package.json says."""
+    """Names and dependencies in a package.json."""
 
     name: str
     version: str
