@@ -37,7 +37,7 @@ _WORDS = {"not-run": "not run", "not-tried": "not tried", "no-nodes": "no nodes"
 
 
 def state_in(cell: str) -> str:
-    """The state in a cell such as `refused (BM702)`; empty for none."""
+    """The state in a cell such as `refused (CODE)`; empty for none."""
     state = cell.partition(" (")[0]
     return state if state in STATES else ""
 
@@ -95,7 +95,7 @@ class Section:
     #: text of any length.
     header: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    #: Columns of numbers, and of states: `refused`, or `refused (BM702)`.
+    #: Columns of numbers, and of states: `refused`, or `refused (CODE)`.
     numbers: frozenset[int] = frozenset()
     states: frozenset[int] = frozenset()
     #: Widths of columns in a terminal at least, so that tables of several runs are alike.

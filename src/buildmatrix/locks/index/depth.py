@@ -259,7 +259,8 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
                 source.load([(0, source.size)])
             elif most is not None and SMALL_WHEEL >= source.size <= most / MOST_OF_IT:
                 source.load([(0, source.size)])
-                parts.is_whole, parts.most = True, max(most, source.size)
+                # Beginnings are counted twice.
+                parts.is_whole, parts.most = True, 2 * source.size
             heads(parts)
             ends(parts)
             links(parts)
