@@ -26,13 +26,13 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
 from buildmatrix.engines.choice import AUTO, NAMES
-from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports import formats
 
 if TYPE_CHECKING:
     from buildmatrix.commands.options import SelectionOptions
     from buildmatrix.commands.workspace import Level, Log, Workspace
     from buildmatrix.matrix.matrix import Shard
+    from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.run.model import Report
 
 
