@@ -40,17 +40,19 @@ _LONGEST = 120
 
 def sections(comparison: Comparison, *, every: bool) -> Sequence[Section]:
     """All differences, the findings first; kinds without a difference do not appear."""
+    is_same = comparison.before.source == comparison.after.source
     return filled(
         *_findings(comparison.finding_changes, None if every else MOST_FINDINGS),
         *_differences(comparison, every=every),
         *(
             sentences(
-                f"unread-{number}",
-                f"Not read in {side.source}",
+                f"unread-{when}",
+                # Two sides of one name are told apart.
+                f"Not read in {side.source}{f', {when}' * is_same}",
                 (f"{item.path}: {item.why}" for item in side.unread),
                 None if every else MOST_UNREAD,
             )
-            for number, side in enumerate((comparison.before, comparison.after))
+            for when, side in (("before", comparison.before), ("after", comparison.after))
         ),
         sentences("notes", "Not compared", comparison.notes),
     )
