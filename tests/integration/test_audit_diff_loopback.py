@@ -363,7 +363,7 @@ def test_a_comment_says_the_sum_first_and_folds_the_rest(told: Report) -> None:
 def test_the_table_says_the_same(told: Report) -> None:
     text = table.render(told, width=100, color=False)
     assert "since HEAD: 2 new findings, 0 gone" in text
-    assert "+ xgboost  3.4.1" in text
+    assert re.search(r"\+ xgboost +3\.4\.1", text)
     assert all(len(line) <= 160 for line in text.splitlines())
 
 
