@@ -121,7 +121,7 @@ def test_the_component_of_the_page_runs_in_a_runner(runner: Runner) -> None:
 
 
 def test_what_is_undecided_passes_where_the_page_says_so(runner: Runner) -> None:
-    include, *_, allowed = blocks("gitlab.md")
+    include, allowed, *_ = blocks("gitlab.md")
     job = runner("no-such-distribution-of-buildmatrix==1\n", f"{include}\n{allowed}")
     assert job.outcome == "WARN 3", job.log
 
