@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.options import (
-    Part,
-    Sharding,
-    cache_option,
-    option,
-    shard_options,
-    stack_options,
-    store_option,
-    take,
-)
+from buildmatrix.cli.options import cache_option, option, stack_options, store_option, take
 from buildmatrix.cli.output import Output, report_output
+from buildmatrix.cli.shards import Part, Sharding, shard_options
 from buildmatrix.commands.options import AuditOptions, list_sources
 
 if TYPE_CHECKING:

@@ -20,13 +20,9 @@ from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
-    Part,
-    Sharding,
     engine_option,
-    load_shard,
     load_targets,
     option,
-    shard_options,
     stack_options,
     store_option,
     take,
@@ -34,6 +30,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.cli.progress import progress
+from buildmatrix.cli.shards import Part, Sharding, load_shard, shard_options
 from buildmatrix.commands.build.options import BuildOptions
 
 

@@ -19,15 +19,8 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import complain, say
-from buildmatrix.cli.options import (
-    CommandSettings,
-    Sharding,
-    format_option,
-    load_shard,
-    option,
-    shard_options,
-    take,
-)
+from buildmatrix.cli.options import CommandSettings, format_option, option, take
+from buildmatrix.cli.shards import Sharding, load_shard, shard_options
 from buildmatrix.commands.options import SelectionOptions
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.terminal import wrapped

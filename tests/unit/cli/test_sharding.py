@@ -10,7 +10,7 @@ import pytest
 from rulecases import target
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.options import Sharding
+from buildmatrix.cli.shards import Sharding
 from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.matrix import Shard
