@@ -79,7 +79,7 @@ def test_a_file_has_the_log_and_what_standard_error_shows(
     code, shown = run(capsys, "--log-file", str(path), "--no-progress", *command)
     assert code == 3 and "store.cache" not in shown
     text = path.read_text()
-    assert "DEBUG buildmatrix.images.store.cache: folders " in text
+    assert "DEBUG buildmatrix.images.store.cache: facts " in text
     # A second run adds to it, and a failure comes with its place in the code.
     code, shown = run(capsys, "scan", "dir:nowhere", "--backend=cpu", f"--log-file={path}", "-v")
     assert code == 3 and "Traceback" not in shown
@@ -94,7 +94,7 @@ def test_verbose_prints_the_log(
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
     code, shown = run(capsys, "-v", "scan", f"dir:{tmp_path}", "--backend=cpu")
     assert code == 3
-    assert " images.store.cache: folders " in shown
+    assert " images.store.cache: facts " in shown
 
 
 def test_a_file_that_cannot_be_written_is_a_usage_error(

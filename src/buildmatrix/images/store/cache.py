@@ -152,7 +152,14 @@ class Cache:
         self._room: dict[str, int] = {}
 
     def store(
-        self, kind: str, version: str, *, limit: int, age: float, by_use: bool = False
+        self,
+        kind: str,
+        version: str,
+        *,
+        limit: int,
+        age: float,
+        by_use: bool = False,
+        is_shared: bool = True,
     ) -> Store:
         """Return the store of one kind, for this version only.
 
@@ -162,12 +169,13 @@ class Cache:
             limit: total bytes of all entries of any version; the oldest are removed first.
             age: seconds after which an entry is removed.
             by_use: measure age since the last use of an entry, not since it was written.
+            is_shared: False for entries that mean nothing to another machine.
         """
         folder = self.folder / kind if self.folder is not None else None
         if folder is not None and folder.is_symlink():
             self.report_failure(folder, "be used", "it is a link")
             folder = None
-        is_shared = self._shared_kinds is None or kind in self._shared_kinds
+        is_shared = is_shared and (self._shared_kinds is None or kind in self._shared_kinds)
         shared = self._shared if is_shared else None
         return Store(self, folder, shared, kind, version, limit, age, by_use)
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from buildmatrix.facts.inventory.archive import PACKAGES
@@ -62,9 +63,9 @@ class FactCache:
         self.cache = cache
         self._now_ns = now_ns
         version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
-        self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
-        # Stamps of files mean nothing to another machine.
-        self._folders = cache.store("folders", version, limit=limit, age=90 * DAY, by_use=True)
+        make = partial(cache.store, "facts", version, limit=limit, age=90 * DAY, by_use=True)
+        # Entries of folders are found by stamps of files, which each machine has of its own.
+        self._store, self._folders = make(), make(is_shared=False)
 
     def inventory(self, content: str, read: Callable[[], Inventory]) -> Inventory:
         """Return the inventory of `content`, which never changes, from the cache or `read`.
