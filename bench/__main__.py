@@ -22,10 +22,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from bench.root import FILES, make
 
-from root import FILES, make  # noqa: E402 (modules of this folder are scripts)
+HERE = Path(__file__).parent
 
 #: Name → arguments of the small form, if there is one, and of the whole; `{root}` is a made root
 #: file system.
