@@ -65,7 +65,6 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
     spec = replace(spec, waivers=(*spec.waivers, *more))
     builders = tuple(options.builders)
     builder = here.builder(buildx=builders[0] if builders else None)
-    known = judging.known_findings(options.baseline)
     level = options.preflight
     is_skipped = level == "none" or (level == "auto" and not options.smoke)
     with closing(builder), here.progress() as display, here.wheels() as reader:
@@ -77,7 +76,7 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
             "preflight": None if is_skipped else level,
             "signer": signer,
             "asking": here.advisories(options.vulnerabilities),
-            "known_findings": known,
+            "known_findings": judging.known_findings(options.baseline),
             "reader": reader if options.audit else None,
         }
         result = build(spec, targets, Options(**vars(options) | made), builder, display)

@@ -7,7 +7,7 @@ from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
 from buildmatrix.api import building, fleets, judging, locking, machines, questions, releases
-from buildmatrix.base.errors import BuildmatrixError
+from buildmatrix.base.errors import BuildmatrixError as BuildmatrixError
 from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.options import (
     AuditOptions,
@@ -16,7 +16,8 @@ from buildmatrix.commands.options import (
     PromoteOptions,
     ScanOptions,
 )
-from buildmatrix.commands.workspace import CommandResult, Workspace
+from buildmatrix.commands.workspace import CommandResult as CommandResult
+from buildmatrix.commands.workspace import Workspace as Workspace
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -31,7 +32,7 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 
     update_wrapper(call, run)
     listed = "".join(
-        # Its flag is that which makes it false.
+        # The flag sets it to False.
         f"    {item.name}: {'if False: ' * (item.default is True)}{item.metadata['help']}\n"
         for item in fields(cast("type[Any]", kind))
     )
@@ -56,22 +57,3 @@ run_preflight = _by_name(machines.PreflightOptions, machines.preflight)
 scan = _by_name(ScanOptions, judging.scan)
 verify = _by_name(releases.VerifyOptions, releases.verify)
 why = _by_name(questions.WhyOptions, questions.why)
-
-__all__ = [
-    "BuildmatrixError",
-    "CommandResult",
-    "Workspace",
-    "audit",
-    "build",
-    "diff",
-    "doctor",
-    "drift",
-    "fleet_audit",
-    "fleet_scan",
-    "lock",
-    "promote",
-    "run_preflight",
-    "scan",
-    "verify",
-    "why",
-]

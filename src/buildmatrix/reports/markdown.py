@@ -92,7 +92,7 @@ def _section(section: Section, length: int | None) -> Iterator[str]:
     if is_table:
         first, *others = section.order
         names = [plain(name) if section.is_headed else "" for name in section.header]
-        # The title is the heading of what it is about: lines are few.
+        # The title heads the column of the subject, to save a line.
         is_titled = section.lead or section.is_folded or not section.title
         head = names[first] if is_titled else title
         yield _line([head, *(names[column] for column in others)])

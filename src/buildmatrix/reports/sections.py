@@ -58,7 +58,7 @@ class Row:
     cells: tuple[str, ...]
     #: What shows the images that it is about, on the page that can do that: `owner=search`.
     query: str = ""
-    #: `+`, `-` or `~` before what it is about.
+    #: Sign in front of the row: `+`, `-` or `~`.
     sign: str = ""
     is_loud: bool = False
 

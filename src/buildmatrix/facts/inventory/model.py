@@ -91,7 +91,7 @@ class Distribution:
     record: str | None = None
     #: None for other than variant wheels.
     variant: Variant | None = None
-    #: Lines of manifests in the tree that ask for it; of npm packages only.
+    #: For npm packages: lines of manifests in the tree that require it.
     lines: tuple[RequirementLine, ...] = ()
 
     @property

@@ -28,7 +28,7 @@ MOST_PACKAGES = 20_000
 #: Requirements of one package, and of all together.
 _MOST_OF_ONE = 1_000
 _MOST_REQUIREMENTS = 100_000
-#: Folders that are searched for one requirement, and `node_modules` of one path.
+#: Most folders to search for one requirement, and most `node_modules` in one path.
 _DEEPEST = 32
 _MANIFEST = "package.json"
 _LOCK = "package-lock.json"
