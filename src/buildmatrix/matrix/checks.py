@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
@@ -14,7 +15,7 @@ from buildmatrix.matrix.keys import CatalogueTable, SpecFile
 from buildmatrix.matrix.keys_settings import TargetSettings
 from buildmatrix.matrix.model import Position, Spec, Target
 from buildmatrix.matrix.settings import all_settings, sound
-from buildmatrix.matrix.shapes import SourceText, SpecNode
+from buildmatrix.matrix.shapes import SpecNode
 from buildmatrix.matrix.tables import row
 
 #: Folder of the interpreter in the built-in templates (templates/base.Dockerfile.j2).
@@ -23,12 +24,7 @@ PROGRAMS = "/opt/venv/bin"
 
 def check_values(settings: TargetSettings, problems: Problems) -> None:
     """Note values that would break the image or have no effect, and that no later step reports."""
-    _check_environment(settings.env or {}, problems)
-    _check_replacements(settings.replace or {}, problems)
-
-
-def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> None:
-    for name, text in env.items():
+    for name, text in (settings.env or {}).items():
         if not text.sound:
             continue
         if re.search(rf"\$(?:{name}\b|{{{name}}})", text.value):
@@ -49,11 +45,8 @@ def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> Non
                 "PYTHONHOME would keep the image's Python from finding its own modules",
                 "remove it; PYTHONPATH adds folders",
             )
-
-
-def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -> None:
     written_as: dict[str, str] = {}
-    for name, text in replace.items():
+    for name, text in (settings.replace or {}).items():
         key = canonicalize_name(name)
         if text.sound and canonicalize_name(text.value) == key:
             problems.add(text.at, f"`{name}` is replaced by itself", "remove this entry")
@@ -74,42 +67,22 @@ def check_clashes(
     targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
 ) -> None:
     """Note locks over their own inputs, and locks and tags that several targets would share."""
-    _check_overwritten(targets, spec, file, problems)
-    _check_locks(targets, file, problems)
-    _check_tags(targets, file, problems)
-
-
-def _lock_key(file: SpecFile) -> Position:
-    """Return the position of the lock's path in the file."""
-    return next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
-
-
-def _check_overwritten(
-    targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
-) -> None:
-    """Note locks that would overwrite one of their inputs."""
-    for target in targets:
-        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
-        if target.lock in inputs:
-            message = f"the lock of {target.id} would be written over `{target.lock}`"
-            hint = "write a file of its own, such as `locks/pylock.{id}.toml`"
-            problems.add(_lock_key(file), message, hint)
-            return
-
-
-def _check_locks(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
+    lock_key = next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
     first: dict[str, str] = {}
+    owners: dict[str, list[str]] = {}
     for target in targets:
+        if target.lock in (*target.requirements, target.pyproject, target.template, spec.name):
+            problems.add(
+                lock_key,
+                f"the lock of {target.id} would be written over `{target.lock}`",
+                "write a file of its own, such as `locks/pylock.{id}.toml`",
+                mistake="overwritten lock",
+            )
         owner = first.setdefault(target.lock, target.id)
         if owner != target.id:
             message = f"{owner} and {target.id} would share the lock `{target.lock}`"
-            problems.add(_lock_key(file), message, "put `{id}` into the path", doubtful=True)
-            return
-
-
-def _check_tags(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
-    owners: dict[str, list[str]] = {}
-    for target in targets:
+            hint = "put `{id}` into the path"
+            problems.add(lock_key, message, hint, doubtful=True, mistake="shared lock")
         for tag in target.tags:
             owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
     for reference, ids in owners.items():
@@ -140,14 +113,19 @@ def check_exists(root: Path, path: str, at: Position, problems: Problems) -> boo
     """Note a problem unless `path` is a file below `root`, or empty; return True if it exists."""
     if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
         return bool(path)
+    message = f"there is no file `{path}` below the specification's folder"
+    problems.add(at, message, _find_similar(root, path))
+    return False
+
+
+def _find_similar(root: Path, path: str) -> str | None:
+    """Return a hint with the file beside `path` that was probably meant."""
     try:
         siblings = [entry.name for entry in (root / path).parent.iterdir()][:1000]
     except OSError:
-        siblings = []
+        return None
     near = closest(PurePosixPath(path).name, siblings)
-    hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
-    problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
-    return False
+    return f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
 
 
 def read_data_files(path: Path) -> tuple[Path, ...]:
@@ -203,32 +181,20 @@ def check_copied(spec: Spec, targets: Sequence[Target]) -> None:
     root = spec.root.resolve()
     for path in dict.fromkeys(source for target in targets for source, _ in target.copy):
         place = (spec.root / path).resolve()
+        # With placeholders, the position of the first entry that may expand to it.
+        exact = (at for written, at in spec.copied if str(PurePosixPath(written)) == path)
+        expanded = (at for written, at in spec.copied if "{" in written)
+        at = next(chain(exact, expanded), None)
         if not place.exists():
             problems.add(
-                _at(spec, path),
+                at,
                 f"there is no `{path}` below the specification's folder, but `copy` names it",
-                _advice(spec, path),
+                _find_similar(spec.root, path) or "make it first, or remove it from `copy`",
             )
         elif not place.is_relative_to(root):
             problems.add(
-                _at(spec, path),
+                at,
                 f"`copy` names `{path}`, a link that leads out of the specification's folder",
                 "put the files themselves there",
             )
     problems.stop()
-
-
-def _advice(spec: Spec, path: str) -> str:
-    folder = (spec.root / path).parent
-    near = closest(path.rpartition("/")[2], [entry.name for entry in folder.glob("*")][:1000])
-    if near is None:
-        return "make it first, or remove it from `copy`"
-    return f"did you mean `{PurePosixPath(path).with_name(near)}`?"
-
-
-def _at(spec: Spec, path: str) -> Position | None:
-    """Return its position; with placeholders, that of the first entry that may expand to it."""
-    for written, at in spec.copied:
-        if str(PurePosixPath(written)) == path:
-            return at
-    return next((at for written, at in spec.copied if "{" in written), None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier
@@ -37,12 +36,17 @@ def numbers(version: str) -> Numbers | None:
     return tuple(map(int, match[0].split("."))) if match is not None else None
 
 
+def _order(version: Numbers) -> Numbers:
+    """Return the sort key of a version."""
+    while version and not version[-1]:
+        version = version[:-1]
+    return version
+
+
 def compare(first: Numbers, second: Numbers) -> int:
     """Return less than 0, 0 or more, as `first` is older than `second`, the same, or newer."""
-    for left, right in zip_longest(first, second, fillvalue=0):
-        if left != right:
-            return -1 if left < right else 1
-    return 0
+    left, right = _order(first), _order(second)
+    return (left > right) - (left < right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,60 +66,40 @@ def version_range(text: str) -> VersionRange:
     single = numbers(text)
     if single is not None:
         return VersionRange(text, single)
-    low: tuple[Numbers, bool] | None = None
-    high: tuple[Numbers, bool] | None = None
+    # Ends of its parts, each with True if it is excluded itself.
+    lower: list[tuple[Numbers, bool]] = []
+    upper: list[tuple[Numbers, bool]] = []
     excluded: list[Numbers] = []
-    for match in map(_PART.fullmatch, text.split(",")):
-        value = numbers(match[2]) if match is not None else None
-        if match is None or value is None:
-            continue
+    for match in filter(None, map(_PART.fullmatch, text.split(","))):
         operator, is_prefix = match[1], bool(match[3])
-        if operator == "!=":
-            if not is_prefix:
-                excluded.append(value)
-            continue
+        value = tuple(map(int, match[2].split(".")))
+        if operator == "!=" and not is_prefix:
+            excluded.append(value)
         if operator in (">=", ">", "==", "~="):
-            lower = (value, operator == ">")
-            if low is None or compare(lower[0], low[0]) > 0 or (lower[0] == low[0] and lower[1]):
-                low = lower
-        upper = _upper(operator, value, is_prefix)
-        if upper is not None and (
-            high is None or compare(upper[0], high[0]) < 0 or (upper[0] == high[0] and upper[1])
-        ):
-            high = upper
+            lower.append((value, operator == ">"))
+        if operator in ("<", "<=") or (operator == "==" and not is_prefix):
+            upper.append((value, operator == "<"))
+        elif operator == "==" or (operator == "~=" and len(value) > 1):
+            *first, last = value if operator == "==" else value[:-1]
+            upper.append(((*first, last + 1), True))
+    low, no_low = max(lower, key=lambda end: (_order(end[0]), end[1]), default=(None, False))
+    high, no_high = min(upper, key=lambda end: (_order(end[0]), not end[1]), default=(None, False))
     is_empty = False
     if low is not None and high is not None:
-        order = compare(low[0], high[0])
-        is_empty = order > 0 or (order == 0 and (low[1] or high[1] or low[0] in excluded))
-    return VersionRange(text, low[0] if low is not None else None, is_empty)
-
-
-def _upper(operator: str, value: Numbers, is_prefix: bool) -> tuple[Numbers, bool] | None:
-    """Return the upper end of one part of a range, and True if that is excluded itself."""
-    if operator in ("<", "<="):
-        return value, operator == "<"
-    if operator == "==":
-        return (_next(value), True) if is_prefix else (value, False)
-    if operator == "~=" and len(value) > 1:
-        return _next(value[:-1]), True
-    return None
-
-
-def _next(value: Numbers) -> Numbers:
-    return (*value[:-1], value[-1] + 1)
+        order = compare(low, high)
+        is_empty = order > 0 or (order == 0 and (no_low or no_high or low in excluded))
+    return VersionRange(text, low, is_empty)
 
 
 # Grammars
 
 
 def _path(text: str) -> str | None:
-    if ".." in text.split("/"):
-        return "leaves its folder with `..`; write a path below the specification's folder"
-    return None
-
-
-def _absolute_path(text: str) -> str | None:
-    return "contains `..`; write the path it stands for" if ".." in text.split("/") else None
+    if ".." not in text.split("/"):
+        return None
+    if text.startswith("/"):
+        return "contains `..`; write the path it stands for"
+    return "leaves its folder with `..`; write a path below the specification's folder"
 
 
 def _system_package(text: str) -> str | None:
@@ -283,7 +267,7 @@ IMAGE_PATH = Kind(
     "an absolute path in the image",
     "/app",
     rf"/(?:{_PATH_WORD}(?:/{_PATH_WORD})*/?)?",
-    further=_absolute_path,
+    further=_path,
 )
 DISTRIBUTION = Kind("a distribution name", "xgboost", _DISTRIBUTION, 128)
 EXTRA = Kind("the name of an extra", "server", _DISTRIBUTION, 128)

@@ -6,11 +6,13 @@ import fnmatch
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import parse_specifiers, version_or_none
@@ -100,17 +102,11 @@ def choose(
 
 def meets_conditions(when: WhenTable, point: Point) -> bool:
     """Return True if a point meets all conditions."""
-    return (
-        _any(when.backend, point.backend)
-        and _any(when.runtime, point.runtime)
-        and _any(when.python, point.python)
-        and _any(when.variant, point.variant)
-        and _any(when.platform, point.platform)
-    )
-
-
-def _any(conditions: tuple[SourceText, ...], value: str) -> bool:
-    return not conditions or any(_meets(text.value, value) for text in sound(conditions))
+    for name, value in asdict(point).items():
+        conditions: tuple[SourceText, ...] = getattr(when, name)
+        if conditions and not any(_meets(text.value, value) for text in sound(conditions)):
+            return False
+    return True
 
 
 def _meets(condition: str, value: str) -> bool:
@@ -123,7 +119,7 @@ def _meets(condition: str, value: str) -> bool:
 def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> None:
     """Note values that no point has, and ranges over values that cannot be ordered."""
     backends = {text.value for text in when.backend}
-    for name in ("backend", "runtime", "python", "variant", "platform"):
+    for name in (axis.name for axis in fields(Point)):
         conditions: tuple[SourceText, ...] = getattr(when, name)
         values = {
             getattr(point, name): None
@@ -170,10 +166,8 @@ def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple
             advice = _advice(pattern, ids, spec)
             raise UsageError(f"no target of {place} matches `{pattern}`; {advice}")
     chosen_globs = [glob for glob in globs if not glob.startswith("!")]
-    excluded_globs = [glob[1:] for glob in globs if glob.startswith("!")]
-    chosen = set(match(chosen_globs, ids) if chosen_globs else ids) - set(
-        match(excluded_globs, ids)
-    )
+    chosen = set(match(chosen_globs or ["*"], ids))
+    chosen -= set(match((glob[1:] for glob in globs if glob.startswith("!")), ids))
     if not chosen and globs:
         raise UsageError(f"--select {' '.join(globs)} leaves no target of {place}")
     return tuple(target for target in spec.targets if target.id in chosen)
@@ -193,8 +187,7 @@ def _advice(glob: str, ids: Sequence[str], spec: Spec) -> str:
 MAX_TARGETS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Axes:
+class Axes(NamedTuple):
     """The values of one backend's axes, in the order of the targets."""
 
     runtimes: tuple[str, ...]
@@ -235,17 +228,13 @@ def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
 def expand(file: SpecFile, problems: Problems) -> Matrix:
     """Return all points: the product of the axes, less `exclude`, plus `include`."""
     axes = {name: _axes(name, backend, file, problems) for name, backend in file.backend.items()}
-    count = sum(
-        len(a.runtimes) * len(a.pythons) * len(a.variants) * len(a.platforms) for a in axes.values()
-    )
+    count = sum(math.prod(map(len, values)) for values in axes.values())
     if count > MAX_TARGETS:
         at = next(iter(file.backend.values())).at
         problems.add(at, f"the matrix has {count:,} points; {MAX_TARGETS} is the limit")
         problems.stop()
     product = [
-        Point(name, *values)
-        for name, a in axes.items()
-        for values in itertools.product(a.runtimes, a.pythons, a.variants, a.platforms)
+        Point(name, *point) for name, values in axes.items() for point in itertools.product(*values)
     ]
     excluded = _exclude(file.exclude, product, problems)
     points = [point for point in product if point.id not in excluded]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from buildmatrix.matrix.checks import check_backend_name
 from buildmatrix.matrix.document import Problems, quoted, read
@@ -70,49 +70,40 @@ def build_waiver(
 def build_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
     """Build the policy of a file; note backends and targets that are not among `ids`."""
     table = file.policy
-    _check_lists(table, problems)
-    budgets: tuple[Mapping[str, object], ...] = (
-        table.max_size,
-        table.max_download,
-        table.max_foreign,
-        table.max_layers,
-    )
-    for budget in budgets:
+    # Allowed and forbidden names of each kind.
+    pairs = [
+        (table.allow_distributions, table.forbid_distributions),
+        (table.allow_libraries, table.forbid_libraries),
+        (table.allow_licenses, table.forbid_licenses),
+    ]
+    for allowed, forbidden in pairs:
+        _check_lists(allowed, forbidden, problems)
+    for budget in (table.max_size, table.max_download, table.max_foreign, table.max_layers):
         _check_budget(budget, file, ids, problems)
-    by_backend: tuple[Mapping[str, object], ...] = (
-        table.allow_unresolved,
-        table.forbid_env,
-        table.gates,
-        *_all_lists(table),
-    )
-    for mapping in by_backend:
-        for name in mapping:
-            if name != "*":
-                check_backend_name(name, table.at, file, problems)
+    by_backend = (table.allow_unresolved, table.forbid_env, table.gates, *chain(*pairs))
     severities = tuple(_severities(table))
-    for entry in severities:
-        if entry.backend != "*":
-            check_backend_name(entry.backend, entry.position, file, problems)
+    for name, at in (
+        *((name, table.at) for mapping in by_backend for name in mapping),
+        *((entry.backend, entry.position) for entry in severities),
+    ):
+        if name != "*":
+            check_backend_name(name, at, file, problems)
+    allow, forbid = (Lists(*map(_listed, kinds)) for kinds in zip(*pairs, strict=True))
     return build(
         Policy,
         table,
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
         severities=severities,
-        allow=_lists(table, "allow"),
-        forbid=_lists(table, "forbid"),
+        allow=allow,
+        forbid=forbid,
     )
 
 
-def _lists(table: PolicyTable, way: Literal["allow", "forbid"]) -> Lists:
-    return Lists(
-        **{
-            item.name: {
-                name: tuple(Listed(text.value, text.at) for text in sound(texts))
-                for name, texts in getattr(table, f"{way}_{item.name}").items()
-            }
-            for item in fields(Lists)
-        }
-    )
+def _listed(by_backend: TextsByBackend) -> Mapping[str, tuple[Listed, ...]]:
+    return {
+        name: tuple(Listed(text.value, text.at) for text in sound(texts))
+        for name, texts in by_backend.items()
+    }
 
 
 def _check_budget(
@@ -142,33 +133,19 @@ def _check_budget(
                 )
 
 
-def _all_lists(table: PolicyTable) -> tuple[TextsByBackend, ...]:
-    return tuple(listing for pair in _pairs(table) for listing in pair)
-
-
-def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], ...]:
-    """Return pairs of the allowed and forbidden lists of each kind."""
-    return (
-        (table.allow_distributions, table.forbid_distributions),
-        (table.allow_libraries, table.forbid_libraries),
-        (table.allow_licenses, table.forbid_licenses),
-    )
-
-
-def _check_lists(table: PolicyTable, problems: Problems) -> None:
+def _check_lists(allowed: TextsByBackend, forbidden: TextsByBackend, problems: Problems) -> None:
     """Note names that are both forbidden and allowed for a backend or for all."""
-    for allowed, forbidden in _pairs(table):
-        for name, texts in allowed.items():
-            for key in dict.fromkeys(("*", name)):
-                places = {text.value: text.at for text in sound(forbidden.get(key, ()))}
-                for text in sound(texts):
-                    if text.value in places:
-                        problems.add(
-                            text.at,
-                            f"{quoted(text.value)} is allowed here, but forbidden in line "
-                            f"{places[text.value].line}",
-                            "keep one of the two",
-                        )
+    for name, texts in allowed.items():
+        for key in dict.fromkeys(("*", name)):
+            places = {text.value: text.at for text in sound(forbidden.get(key, ()))}
+            for text in sound(texts):
+                if text.value in places:
+                    problems.add(
+                        text.at,
+                        f"{quoted(text.value)} is allowed here, but forbidden in line "
+                        f"{places[text.value].line}",
+                        "keep one of the two",
+                    )
 
 
 def _severities(table: PolicyTable) -> Iterator[RuleSeverity]:

@@ -31,16 +31,20 @@ class Key:
     doc: str
     absent: Absent
     #: Effect of a more specific layer of settings on the value of a more general one.
-    merge: Merge
+    merge: Merge = "replace"
     #: Default as a TOML value; None if it cannot be written in the file. Then `otherwise` describes
     #: it.
-    default: Default
-    otherwise: str
+    default: Default = None
+    otherwise: str = ""
+
+
+# What a class body is given for a field is a value of the field's type to type checkers: hence the
+# casts.
 
 
 def key(shape: Shape[T], doc: str) -> T:
     """Declare a required key, and its only description."""
-    return _declare(shape, doc, "wrong")
+    return cast(T, partial(Key, shape=shape, doc=doc, absent="wrong"))
 
 
 def maybe(
@@ -55,7 +59,8 @@ def maybe(
 
     `default` is then used in its place; `otherwise` describes it if it cannot be written in TOML.
     """
-    return _declare(shape, doc, "none", merge, default, otherwise)
+    shown = {"merge": merge, "default": default, "otherwise": otherwise}
+    return cast(T, partial(Key, shape=shape, doc=doc, absent="none", **shown))
 
 
 def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
@@ -63,30 +68,7 @@ def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
 
     `otherwise` describes the effect.
     """
-    return _declare(shape, doc, "empty", otherwise=otherwise)
-
-
-def _declare(
-    shape: Shape[T],
-    doc: str,
-    absent: Absent,
-    merge: Merge = "replace",
-    default: Default = None,
-    otherwise: str = "",
-) -> T:
-    # What a class body is given for a field is a value of the field's type to type checkers.
-    return cast(
-        T,
-        partial(
-            Key,
-            shape=shape,
-            doc=doc,
-            absent=absent,
-            merge=merge,
-            default=default,
-            otherwise=otherwise,
-        ),
-    )
+    return cast(T, partial(Key, shape=shape, doc=doc, absent="empty", otherwise=otherwise))
 
 
 @dataclass_transform(
@@ -168,9 +150,12 @@ def _schema(key: Key, inherited: str) -> Json:
     if key.absent == "none" and inherited:
         doc += f" Default: {inherited}."
     elif key.default is not None:
-        doc += f" Default: `{_format_default(key.default)}`."
+        # A single string has no quotes in a sentence.
+        is_text = isinstance(key.default, str)
+        doc += f" Default: `{key.default if is_text else json.dumps(key.default)}`."
         schema["default"] = key.default
-    elif key.absent != "wrong" and not (key.otherwise == "none" and _is_table(schema)):
+    elif key.absent != "wrong" and not (key.otherwise == "none" and "properties" in schema):
+        # The keys of a table describe their own defaults.
         doc += f" Default: {key.otherwise}."
     # Editors show the text of the matching alternative.
     for alternative in _alternatives(schema):
@@ -183,16 +168,6 @@ def _alternatives(schema: Json) -> Iterator[Json]:
     for alternative in listed if isinstance(listed, list) else ():
         yield alternative
         yield from _alternatives(alternative)
-
-
-def _is_table(schema: Json) -> bool:
-    """Return True if the keys of a schema describe their own defaults."""
-    return schema.get("type") == "object" and "properties" in schema
-
-
-def _format_default(value: Default) -> str:
-    """Return a default as written in a sentence: a single string has no quotes."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _missing_value(key: Key, at: Position) -> object:
