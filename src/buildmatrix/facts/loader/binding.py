@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.elf.model import SymbolNeed
@@ -100,17 +101,10 @@ class _Binder:
 
     def find_unbound(self, objects: Collection[str] | None = None) -> Iterator[Unbound]:
         """Check each object, or those at the paths `objects`."""
-        judged = sorted(
-            path for path in self._checked_objects() if objects is None or path in objects
-        )
-        defined = DefinedSymbols(
-            {
-                name
-                for path in judged
-                for need in _needs(self._binaries[path].elf)
-                for name in need.names
-            }
-        )
+        checked = self._checked_objects()
+        judged = sorted(path for path in checked if objects is None or path in objects)
+        needs = chain.from_iterable(_needs(self._binaries[path].elf) for path in judged)
+        defined = DefinedSymbols({name for need in needs for name in need.names})
         self._hash = defined.hashes
         for path, binary in self._binaries.items():
             if binary.elf.binding is not None:
@@ -128,15 +122,11 @@ class _Binder:
         }
         ahead = list(reached)
         for path in ahead:  # grows while it is walked
-            for further in self._linked_paths(path):
-                if further not in reached:
+            for further in chain.from_iterable(self._links.get(path, {}).values()):
+                if further in self._binaries and further not in reached:
                     reached[further] = None
                     ahead.append(further)
         return reached
-
-    def _linked_paths(self, path: str) -> Iterator[str]:
-        for paths in self._links.get(path, {}).values():
-            yield from (further for further in paths if further in self._binaries)
 
     def _versions(self, path: str) -> Iterator[Unbound]:
         """Versions that the library at hand does not define."""
@@ -220,13 +210,13 @@ class _Binder:
             and not any(self._hash[name] in exports for exports in others)
         )
         if names:
-            yield Unbound(path, names, tuple(self._direct(path)))
-
-    def _direct(self, path: str) -> Iterator[str]:
-        """Libraries that it links itself, beside the system's."""
-        for name, paths in self._links.get(path, {}).items():
-            if not _SYSTEM.fullmatch(name):
-                yield from (item for item in paths if item in self._binaries)
+            linked = (
+                item
+                for name, paths in self._links.get(path, {}).items()
+                for item in paths
+                if item in self._binaries and not _SYSTEM.fullmatch(name)
+            )
+            yield Unbound(path, names, tuple(linked))
 
     def _names(self, path: str) -> set[str]:
         soname = self._binaries[path].elf.soname

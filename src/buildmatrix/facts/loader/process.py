@@ -158,20 +158,22 @@ class Preloads:
     def __init__(self, loads: Iterable[PythonLoad]) -> None:
         self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         for load in loads:
-            for name in load.names if load.owner and load.call in ("CDLL", "LoadLibrary") else ():
+            if not load.owner or load.call not in ("CDLL", "LoadLibrary"):
+                continue
+            patterns = self._patterns.setdefault(load.owner, [])
+            for name in load.names:
                 # `*.so` is any library; `lib*.so.*[0-9]` is no name either.
                 if re.search(r"\w{3}", file_name(name).removeprefix("lib").partition(".so")[0]):
                     pattern = re.compile(fnmatch.translate("*/" + name.lstrip("*/")))
-                    place = f"{load.path}:{load.line}"
-                    self._patterns.setdefault(load.owner or "", []).append((pattern, place))
+                    patterns.append((pattern, f"{load.path}:{load.line}"))
 
     def place(self, owner: str | None, paths: Iterable[str]) -> str | None:
         """Return the place at which `owner` loads one of `paths`, or None."""
-        for path in paths:
-            for pattern, place in self._patterns.get(owner or "", ()):
-                if pattern.match(f"/{path}"):
-                    return place
-        return None
+        patterns = self._patterns.get(owner or "", ())
+        places = (
+            place for path in paths for pattern, place in patterns if pattern.match(f"/{path}")
+        )
+        return next(places, None)
 
 
 # Layout of the C library

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.inventory.listing import LinkedPaths
@@ -28,6 +28,7 @@ from buildmatrix.facts.loader.process import (
 # Results
 
 
+_Key = TypeVar("_Key")
 Rule = Literal[
     "loaded", "path", "rpath", "inherited-rpath", "environment", "runpath", "cache", "default"
 ]
@@ -257,17 +258,13 @@ class Resolver:
         if binary.elf.interpreter is not None:
             for name in (*self._preload, *(() if system.musl else self._preload_file)):
                 answer = self._load(process, program, name)
-                needed = self._preloaded.get(name)
-                if needed is None or (needed.path is None and answer.path is not None):
-                    self._preloaded[name] = answer
+                _keep_found(self._preloaded, name, answer)
         for requester in process.objects:  # grows while it is walked
             for name in requester.binary.elf.needed:
                 if self._lookups > MOST_LOOKUPS:
                     break
                 answer = self._load(process, requester, name)
-                needed = self._answers.get((requester.binary.path, name))
-                if needed is None or (needed.path is None and answer.path is not None):
-                    self._answers[requester.binary.path, name] = answer
+                _keep_found(self._answers, (requester.binary.path, name), answer)
         return process
 
     def _join(self, process: Process, binary: Binary, place: str, loader: Loaded | None) -> Loaded:
@@ -304,7 +301,7 @@ class Resolver:
         if process.system.musl and _MUSL_OWN.match(name):
             return Needed(requester_path, name, process.system.musl, "loaded")
         searched: dict[str, None] = {}
-        for rule, place in self._places(process, requester, name):
+        for rule, owner, place in self._places(process, requester, name):
             self._lookups += 1
             path = self._paths.file(place) if self._has_system or rule not in _SYSTEMS else None
             if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
@@ -317,7 +314,7 @@ class Resolver:
                 process, self._binaries[path], place, requester
             )
             process.loaded[name] = joined
-            by = _search_path_owner(requester, rule, place)
+            by = None if owner is None else owner.binary.path
             return Needed(requester_path, name, path, rule, by=by, place=place)
         anywhere = self._names.paths_with_abi(name, process.abi)
         preload = self._preloads.place(requester.binary.owner, anywhere)
@@ -326,30 +323,35 @@ class Resolver:
     def _fits(self, binary: Binary, abi: Abi, name: str, rule: Rule) -> bool:
         if abi_of(binary) != abi:
             return False
-        if rule == "cache" and self._cache is not None:
-            return True
         # ldconfig enters only what is named `lib*.so*` or `ld-*.so*`, and by its soname.
-        return rule != "cache" or (
-            name.startswith(("lib", "ld-")) and ".so" in name and binary.elf.soname in (None, name)
+        return (
+            rule != "cache"
+            or self._cache is not None
+            or (
+                (name.startswith(("lib", "ld-")) and ".so" in name)
+                and binary.elf.soname in (None, name)
+            )
         )
 
-    def _places(self, process: Process, requester: Loaded, name: str) -> Iterator[tuple[Rule, str]]:
-        """Paths at which ld.so looks for `name`, in order, each with the rule that leads there."""
+    def _places(
+        self, process: Process, requester: Loaded, name: str
+    ) -> Iterator[tuple[Rule, Loaded | None, str]]:
+        """Yield paths at which ld.so looks for `name`, in order, as `_searches` does folders."""
         if "/" in name:
             for path in expand((name,), requester.origin, process.system, process.abi):
-                yield "path", path
+                yield "path", None, path
             return
         levels = () if process.system.musl else self._hwcaps.get(process.abi.machine, ())
-        for rule, folders in self._searches(process, requester):
+        for rule, owner, folders in self._searches(process, requester):
             if rule == "cache":
                 for place in self._cached(process, requester, folders, name):
-                    yield rule, place
+                    yield rule, owner, place
                 continue
             for folder in folders:
                 base = folder.rstrip("/")
                 for level in levels:
-                    yield rule, f"{base}/glibc-hwcaps/{level}/{name}"
-                yield rule, f"{base}/{name}"
+                    yield rule, owner, f"{base}{_HWCAPS_FOLDER}{level}/{name}"
+                yield rule, owner, f"{base}/{name}"
 
     def _cached(
         self, process: Process, requester: Loaded, folders: Sequence[str], name: str
@@ -361,12 +363,9 @@ class Resolver:
                 for folder in folders:
                     # ldconfig makes no links in there: a soname leads to whatever file has it.
                     resolved = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
-                    with_soname = (
-                        path
-                        for path in self._names.paths_named(name)
-                        if folder_of(path) == resolved
-                    )
-                    yield from (f"/{path}" for path in sorted(with_soname))
+                    for path in sorted(self._names.paths_named(name)):
+                        if folder_of(path) == resolved:
+                            yield f"/{path}"
             yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
             return
         flags = _CACHE_FLAGS.get((process.abi.machine, process.abi.bits))
@@ -386,48 +385,32 @@ class Resolver:
 
     def _searches(
         self, process: Process, requester: Loaded
-    ) -> Iterator[tuple[Rule, Sequence[str]]]:
-        if process.system.musl:
-            yield "environment", process.environment
-            yield "rpath", requester.rpath
+    ) -> Iterator[tuple[Rule, Loaded | None, Sequence[str]]]:
+        """Yield folders in order, each group with its rule and the object that names them."""
+        system, configured = process.system, self._configured
+        if system.musl:
+            yield "environment", None, process.environment
+        if system.musl or not requester.binary.elf.runpath:
+            yield "rpath", requester, requester.rpath
             above = requester.heir_of
             while above is not None:
-                yield "inherited-rpath", above.rpath
+                yield "inherited-rpath", above, above.rpath
                 above = above.heir_of
-            yield "default", process.system.folders
-            return
-        if not requester.binary.elf.runpath:
-            yield "rpath", requester.rpath
-            above = requester.heir_of
-            while above is not None:
-                yield "inherited-rpath", above.rpath
-                above = above.heir_of
-        yield "environment", process.environment
-        yield "runpath", requester.runpath
-        default = process.system.folders
-        if requester.binary.elf.flags_1 & DF_1_NODEFLIB:
-            refused = {self._paths.folder(folder) for folder in default}
-            yield (
-                "cache",
-                [
-                    folder
-                    for folder in self._configured
-                    if self._paths.folder(folder) not in refused
-                ],
-            )
-        else:
+        if not system.musl:
+            yield "environment", None, process.environment
+            yield "runpath", requester, requester.runpath
+            if requester.binary.elf.flags_1 & DF_1_NODEFLIB:
+                refused = {self._paths.folder(folder) for folder in system.folders}
+                allowed = (name for name in configured if self._paths.folder(name) not in refused)
+                yield "cache", None, tuple(allowed)
+                return
             # ldconfig adds the default folders at the end. A tree without ld.so.conf has no cache.
-            yield "cache", (*self._configured, *default) if self._configured else ()
-            yield "default", default
+            yield "cache", None, (*configured, *system.folders) if configured else ()
+        yield "default", None, system.folders
 
 
-def _search_path_owner(requester: Loaded, rule: Rule, place: str) -> str | None:
-    """Path of the binary whose own search path led to `place`."""
-    if rule in ("rpath", "runpath"):
-        return requester.binary.path
-    above = requester.heir_of if rule == "inherited-rpath" else None
-    while above is not None:
-        if any(place.startswith(f"{folder.rstrip('/')}/") for folder in above.rpath):
-            return above.binary.path
-        above = above.heir_of
-    return None
+def _keep_found(answers: dict[_Key, Needed], key: _Key, answer: Needed) -> None:
+    """Store an answer; one that leads to a file stays."""
+    known = answers.get(key)
+    if known is None or (known.path is None and answer.path is not None):
+        answers[key] = answer
