@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, cast
@@ -38,6 +38,13 @@ _REST = {
     '"""': re.compile(r'[^\\"]*(?:(?:\\.|"(?!""))[^\\"]*)*"""', re.DOTALL),
     "'''": re.compile(r"[^\\']*(?:(?:\\.|'(?!''))[^\\']*)*'''", re.DOTALL),
 }
+#: The next sign of a string with code, by the prefix `r`; a name in braces is no code.
+_SIGN = {
+    prefix: re.compile(names + r"\{\{|\}\}|\\(?=[{}])|\\?[\s\S]")
+    for prefix, names in (("", r"\\N\{[^}]*\}?|"), ("r", ""))
+}
+#: Signs that are written otherwise in a string without code.
+_UNESCAPED = {"{{": "{", "}}": "}", "\\": "\\\\"}
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
@@ -88,54 +95,36 @@ def _read_token(text: str, at: int, depth: int) -> Token:
     kind = cast(Kind, match.lastgroup)
     if kind != "string":
         return Token(kind, at, match[0])
-    prefix, quotes = match[0].rstrip("\"'"), match[0].lstrip("rRbBuUfFtT")
-    if not {"f", "t"} & {*prefix.lower()}:
-        rest = _REST[quotes].match(text, match.end())
-        if rest is None:
-            raise InvalidSource
-        return Token("string", at, text[at : rest.end()])
-    stop, pieces = _read_code_string(
-        text, match.end(), "r" if "r" in prefix.lower() else "", quotes, depth
-    )
-    return Token("code-string", at, text[at:stop], pieces)
+    prefix, quotes = match[0].rstrip("\"'").lower(), match[0].lstrip("rRbBuUfFtT")
+    if {"f", "t"} & {*prefix}:
+        raw = "r" if "r" in prefix else ""
+        stop, pieces = _read_code_string(text, match.end(), raw, quotes, depth)
+        return Token("code-string", at, text[at:stop], pieces)
+    rest = _REST[quotes].match(text, match.end())
+    if rest is None:
+        raise InvalidSource
+    return Token("string", at, text[at : rest.end()])
 
 
 def _read_code_string(
     text: str, at: int, prefix: str, quotes: str, depth: int
 ) -> tuple[int, tuple[str, ...]]:
     """Return the end of a string with code, and its pieces: literals and code in turn."""
-    if depth > _DEEPEST_BRACKETS:
-        raise InvalidSource
     pieces: list[str] = []
     literal: list[str] = []
-    while True:
-        if text.startswith(quotes, at):
-            pieces.append(_literal(prefix, quotes, literal))
-            return at + len(quotes), tuple(pieces)
-        sign = text[at : at + 2]
-        if not sign or (sign[0] == "\n" and len(quotes) == 1):
+    while not text.startswith(quotes, at):
+        match = _SIGN[prefix].match(text, at)
+        if match is None or (match[0] == "\n" and len(quotes) == 1):
             raise InvalidSource
-        if sign in ("{{", "}}"):
-            literal.append(sign[0])
-            at += 2
-        elif sign == "\\N" and text[at + 2 : at + 3] == "{" and not prefix:
-            stop = text.find("}", at) + 1 or len(text)
-            literal.append(text[at:stop])
-            at = stop
-        elif sign in ("\\{", "\\}"):
-            literal.append("\\\\")
-            at += 1
-        elif sign[0] == "\\":
-            literal.append(sign)
-            at += 2
-        elif sign[0] == "{":
+        at = match.end()
+        if match[0] == "{":
             pieces.append(_literal(prefix, quotes, literal))
-            literal = []
-            at, code = _read_code(text, at + 1, quotes, depth)
+            literal.clear()
+            at, code = _read_code(text, at, quotes, depth)
             pieces.append(code)
         else:
-            literal.append(sign[0])
-            at += 1
+            literal.append(_UNESCAPED.get(match[0], match[0]))
+    return at + len(quotes), (*pieces, _literal(prefix, quotes, literal))
 
 
 def _literal(prefix: str, quotes: str, signs: Sequence[str]) -> str:
@@ -149,7 +138,7 @@ def _read_code(text: str, at: int, quotes: str, depth: int) -> tuple[int, str]:
     """Return the end of the code in a string, behind its `}`, and the expression in it."""
     if depth > _DEEPEST_BRACKETS:
         raise InvalidSource
-    brackets, start, end = 0, at, -1
+    brackets, start = 0, at
     while True:
         if text.startswith("!=", at):
             at += 2
@@ -163,28 +152,22 @@ def _read_code(text: str, at: int, quotes: str, depth: int) -> tuple[int, str]:
         elif brackets and token.text in _CLOSING:
             brackets -= 1
         elif not brackets and token.text[0] in "!:}":
-            end = token.start
-            if token.text == ":=":
-                at = token.start + 1
             break
-    code = text[start:end]
-    if text[end] != "}":
-        at = _skip_format(text, at, quotes, depth)
-    if code.rstrip().endswith("=") and not code.rstrip().endswith(("==", "!=", "<=", ">=")):
-        code = code.rstrip()[:-1]
+    code = text[start : token.start].rstrip()
+    if code.endswith("=") and not code.endswith(("==", "!=", "<=", ">=")):
+        code = code[:-1]
     if not code.strip():
         raise InvalidSource
+    if token.text != "}":
+        # A format, which begins with one sign: `:=` is none.
+        at = token.start + 1
+        while text[at : at + 1] != "}":
+            if at >= len(text) or text.startswith(quotes, at):
+                raise InvalidSource
+            is_code = text[at] == "{"
+            at = _read_code(text, at + 1, quotes, depth + 1)[0] if is_code else at + 1
+        at += 1
     return at, code
-
-
-def _skip_format(text: str, at: int, quotes: str, depth: int) -> int:
-    """Return the end of the format in a string, behind its `}`."""
-    while True:
-        if at >= len(text) or text.startswith(quotes, at):
-            raise InvalidSource
-        if text[at] == "}":
-            return at + 1
-        at = _read_code(text, at + 1, quotes, depth + 1)[0] if text[at] == "{" else at + 1
 
 
 # Parser
@@ -195,7 +178,6 @@ _DEEPEST = 12
 #: Text parsed in that search below module level, as a multiple of the file's length.
 _MOST_PARSED = 6
 _GOES_ON = frozenset({"else", "elif", "except", "finally"})
-_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +202,17 @@ def read_tree(source: bytes) -> RepairedTree:
 
 def repair(source: bytes) -> RepairedTree | None:
     """Return the readable part of a file that does not parse; None if there is none."""
-    text = _decode(source)
+    source = source.removeprefix(b"\xef\xbb\xbf")
     try:
-        lines = _logical_lines(text)
-        rewritten = "".join(_rewrite_lines(lines))
+        text = source.decode()
+    except ValueError:
+        text = source.decode("latin-1")  # accepts all bytes
+    try:
+        lines = _logical_lines(re.sub(r"\r\n?", "\n", text))
+        rewritten = "".join(map(_rewrite_line, lines))
     except InvalidSource:
         return None
     return _Repair(rewritten.split("\n"), lines).all()
-
-
-def _decode(source: bytes) -> str:
-    """Decode a file: as UTF-8, by its cookie, or as Latin-1, which accepts all bytes."""
-    source = source.removeprefix(b"\xef\xbb\xbf")
-    cookie = _COOKIE.search(b"\n".join(source[:1000].split(b"\n")[:2]))
-    for name in ("utf-8", cookie[1].decode("ascii", "replace") if cookie else "latin-1"):
-        try:
-            text = source.decode(name)
-            break
-        except (ValueError, LookupError):
-            text = source.decode("latin-1")
-    return re.sub(r"\r\n?", "\n", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,22 +259,14 @@ def _logical_lines(text: str) -> list[_Line]:
 # Syntax of other versions
 
 
-def _rewrite_lines(lines: Sequence[_Line]) -> Iterator[str]:
-    """Yield the text of each line in syntax that every parser accepts."""
-    for line in lines:
-        texts = {token.start: token.text for token in line.tokens}
-        signs = line.signs
-        if signs:
-            if line.tokens[0].kind == "space":
-                texts[line.tokens[0].start] = " " * line.indent
-            _rewrite_strings(signs, texts)
-            _remove_type_parameters(line, texts)
-            _rewrite_first_word(line, texts)
-        yield _pad_lines(line, texts)
-
-
-def _pad_lines(line: _Line, texts: Mapping[int, str]) -> str:
-    """Return the rewritten text of `line`, with as many physical lines as before."""
+def _rewrite_line(line: _Line) -> str:
+    """Return the text of a line in syntax that every parser accepts, in as many physical lines."""
+    texts = {token.start: token.text for token in line.tokens}
+    if signs := line.signs:
+        if line.tokens[0].kind == "space":
+            texts[line.tokens[0].start] = " " * line.indent
+        _rewrite_strings(signs, texts)
+        _rewrite_words(signs, texts)
     text = "".join(texts[token.start] for token in line.tokens)
     missing = sum(token.text.count("\n") for token in line.tokens) - text.count("\n")
     if missing <= 0:
@@ -327,63 +292,49 @@ def _rewrite_strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
 
 
 def _make_sum(token: Token) -> str:
-    pieces = (
-        _plain_code(piece) if number % 2 else piece for number, piece in enumerate(token.pieces)
-    )
+    """Return a string with code as a sum, in which code has plain strings and no comments."""
+    pieces = list(token.pieces)
+    for number, code in enumerate(pieces[1::2]):
+        code_tokens = [item for item in tokenize(code) if item.kind != "comment"]
+        texts = {item.start: item.text for item in code_tokens}
+        signs = [item for item in code_tokens if item.kind not in ("space", "newline")]
+        _rewrite_strings(signs, texts)
+        pieces[2 * number + 1] = f"({''.join(texts.values())})"
     return "+".join(pieces)
 
 
-def _plain_code(code: str) -> str:
-    """Return the code in a string, with plain strings and without comments."""
-    code_tokens = [token for token in tokenize(code) if token.kind != "comment"]
-    texts = {token.start: token.text for token in code_tokens}
-    _rewrite_strings(
-        [token for token in code_tokens if token.kind not in ("space", "newline")], texts
-    )
-    return f"({''.join(texts[token.start] for token in code_tokens)})"
-
-
-def _remove_type_parameters(line: _Line, texts: dict[int, str]) -> None:
-    """Remove the brackets and their contents in `def f[T](x)` and `class A[T]:`."""
-    signs = line.signs
-    words = [token.text for token in signs[:2]]
-    at = 2 if words[:1] in (["def"], ["class"]) else 3 if words == ["async", "def"] else 0
-    if not at or len(signs) <= at or signs[at].text != "[":
-        return
-    closing = (token for token, depth in add_depths(signs[at:]) if token.text == "]" and not depth)
-    _blank(line, texts, signs[at], next(closing, signs[-1]))
-
-
-def _blank(line: _Line, texts: dict[int, str], first: Token, last: Token) -> None:
-    for token in line.tokens:
-        if first.start <= token.start <= last.start:
-            texts[token.start] = ""
-
-
-def _rewrite_first_word(line: _Line, texts: dict[int, str]) -> None:
-    signs = line.signs
+def _rewrite_words(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """Rewrite a statement by its first words."""
     words = [token.text for token in signs[:3]]
-    if words[0] == "type" and len(words) > 2 and signs[1].kind == "name" and words[2] in ("=", "["):
-        # Its value is evaluated only when it is used.
-        _blank(line, texts, signs[0], signs[-1])
-        texts[signs[0].start] = "pass"
+    dropped: Sequence[Token] = ()
+    at = 3 if words[:2] == ["async", "def"] else 2 if words[0] in ("def", "class") else len(signs)
+    if at < len(signs) and signs[at].text == "[":
+        # Type parameters: `def f[T](x)` and `class A[T]:`.
+        depths = enumerate(add_depths(signs[at:]), at + 1)
+        ends = (end for end, (token, depth) in depths if token.text == "]" and not depth)
+        dropped = signs[at : next(ends, len(signs))]
+    elif words[0] == "type" and words[2:] in (["="], ["["]) and signs[1].kind == "name":
+        # The value of an alias is evaluated only when it is used.
+        dropped = signs
     elif words[0] == "lazy" and words[1:2] in (["import"], ["from"]):
         # It runs when the name is used.
         texts[signs[0].start] = "if 0:"
     elif words[0] == "except":
         _rewrite_except(signs, texts)
+    for start in texts if dropped else ():
+        if dropped[0].start <= start <= dropped[-1].start:
+            texts[start] = ""
+    if dropped is signs:
+        texts[signs[0].start] = "pass"
 
 
 def _rewrite_except(signs: Sequence[Token], texts: dict[int, str]) -> None:
     """Rewrite `except A, B:` (PEP 758)."""
-    at_top = [token for token, depth in add_depths(signs) if not depth]
-    commas = [item for item in at_top if item.text == ","]
-    colon = next((item for item in at_top if item.text == ":"), None)
-    if not commas or colon is None or any(item.text == "as" for item in at_top):
-        return
-    start = 2 if signs[1].text == "*" else 1
-    texts[signs[start].start] = f"({texts[signs[start].start]}"
-    texts[colon.start] = "):"
+    at_top = {token.text: token for token, depth in add_depths(signs) if not depth}
+    if {",", ":"} <= at_top.keys() and "as" not in at_top:
+        start = signs[2 if signs[1].text == "*" else 1].start
+        texts[start] = f"({texts[start]}"
+        texts[at_top[":"].start] = "):"
 
 
 # Invalid statements
@@ -400,13 +351,13 @@ class _Repair:
 
     def all(self) -> RepairedTree | None:
         """Return the tree of everything that parses; None if impossible."""
-        tree = _try_parse(self._text(0, len(self._physical)))
-        if tree is None:
+        if (tree := self._parse_all()) is None:
             self._block(self._lines, 0)
-            tree = _try_parse(self._text(0, len(self._physical)))
-        return (
-            None if tree is None else RepairedTree(tree, tuple(number + 1 for number in self._lost))
-        )
+            tree = self._parse_all()
+        return None if tree is None else RepairedTree(tree, tuple(self._lost))
+
+    def _parse_all(self) -> ast.Module | None:
+        return _try_parse(self._text(0, len(self._physical)))
 
     def _text(self, first: int, stop: int) -> str:
         return "\n".join(self._physical[first:stop]) + "\n"
@@ -439,7 +390,7 @@ class _Repair:
                     self._block(clause[1:], depth + 1)
             return
         first = lines[0].first
-        self._lost.append(first)
+        self._lost.append(first + 1)
         self._physical[first] = " " * lines[0].indent + "pass"
         for number in range(first + 1, lines[-1].last + 1):
             self._physical[number] = ""
