@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from struct import pack, pack_into, unpack_from
@@ -22,7 +22,7 @@ from buildmatrix import cli
 from buildmatrix.facts.inventory import rpm
 from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import SystemPackage, Unread
-from buildmatrix.facts.inventory.rpm import RpmPackage, read_rpm_files, read_rpm_packages
+from buildmatrix.facts.inventory.rpm import PackageRecord, read_rpm_files, read_rpm_packages
 from buildmatrix.facts.inventory.system import find_packages, read_system_packages
 from buildmatrix.facts.trees.directory import DirectoryTree
 
@@ -198,7 +198,7 @@ def berkeley(*blobs: bytes, order: str = "<", size: int = 4096, inline: bool = F
 
 def read(
     root: Path, names: Sequence[str] = ()
-) -> tuple[list[RpmPackage], list[tuple[str, str]], list[Unread]]:
+) -> tuple[list[PackageRecord], list[tuple[str, str]], list[Unread]]:
     with DirectoryTree(root) as tree:
         listing = Listing(tree)
         found = list(read_rpm_packages(listing)), list(read_rpm_files(listing, names))
@@ -230,8 +230,7 @@ def test_packages_are_those_of_rpm(system: Path, tmp_path: Path) -> None:
         assert unread == []
         # rpm repeats what several flags require.
         assert sorted(
-            f"{item.name}|{item.version}|{item.architecture}|{item.vendor}|{item.license}"
-            f"|{unique(item.requires)}|{unique(item.provides)}"
+            "|".join([*fields(item.package), unique(item.requires), unique(item.provides)])
             for item in packages
         ) == [
             "|".join([*line.split("|")[:5], *(unique(part.split(",")[:-1])
@@ -244,7 +243,14 @@ def test_packages_are_those_of_rpm(system: Path, tmp_path: Path) -> None:
         assert sorted(again.splitlines()) == expected
 
 
-def unique(names: Sequence[str]) -> str:
+def fields(package: SystemPackage) -> tuple[str, ...]:
+    """The fields of a package that are texts, beside its kind."""
+    return (
+        package.name, package.version, package.architecture, package.vendor, package.license
+    )  # fmt: skip
+
+
+def unique(names: Iterable[str]) -> str:
     return ",".join(dict.fromkeys(names))
 
 
@@ -311,9 +317,7 @@ def test_databases_of_real_images(
     write(tmp_path, path, lzma.decompress((DATA / data).read_bytes()))
     found, files, unread = read(tmp_path, [file[1].rpartition("/")[2]])
     assert unread == []
-    assert [
-        (item.name, item.version, item.architecture, item.vendor, item.license) for item in found
-    ] == packages
+    assert [fields(item.package) for item in found] == packages
     assert file in files
 
 
@@ -487,7 +491,7 @@ def test_a_journal_is_told_and_not_applied(tmp_path: Path) -> None:
     write(tmp_path, SQLITE, sqlite(ONE))
     write(tmp_path, f"{SQLITE}-wal", b"7\x7f\x06\x82" + bytes(28))
     packages, _, unread = read(tmp_path)
-    assert [item.name for item in packages] == ["one"]
+    assert [item.package.name for item in packages] == ["one"]
     assert [(entry.path, entry.why[:11]) for entry in unread] == [(f"{SQLITE}-wal", "has changes")]
     assert sorted(path.name for path in (tmp_path / SQLITE).parent.iterdir()) == [
         "rpmdb.sqlite", "rpmdb.sqlite-wal"

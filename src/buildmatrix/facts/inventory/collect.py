@@ -38,7 +38,7 @@ from buildmatrix.facts.inventory.folders import (
     find_python_paths,
     sum_folders,
 )
-from buildmatrix.facts.inventory.listing import Listing, RecordedLookups
+from buildmatrix.facts.inventory.listing import Listing, RecordedLookups, folders_above
 from buildmatrix.facts.inventory.model import (
     PACKAGES,
     Artefact,
@@ -238,9 +238,19 @@ def _read_files(
 
     Facts of single files are freed on return: the next step forks.
     """
-    facts = {} if memory is None else _recall(listing, paths, memory)
+    facts: dict[str, FileFacts] = {}
+    if memory is not None:
+        recalled = ((path, memory.recall(listing.files[path])) for path in paths)
+        facts = {path: known for path, known in recalled if known is not None}
     files = _FileLists(recalled=len(facts))
-    facts |= _inspect_all(listing, [path for path in paths if path not in facts], watch)
+    rest = [path for path in paths if path not in facts]
+    # Containers are recognized, not opened.
+    results = spread(
+        lambda index: inspect(listing.tree, listing.files[rest[index]]),
+        [listing.files[path].size for path in rest],
+        watch,
+    )
+    facts |= zip(rest, results, strict=True)
     facts |= _open_containers(listing, facts, watch)
     for path in paths:
         file_facts, file = facts[path], listing.files[path]
@@ -292,21 +302,6 @@ def _read_files(
     return files
 
 
-def _recall(listing: Listing, paths: list[str], memory: FactMemory) -> dict[str, FileFacts]:
-    """Return known facts of the files at `paths`."""
-    recalled = ((path, memory.recall(listing.files[path])) for path in paths)
-    return {path: facts for path, facts in recalled if facts is not None}
-
-
-def _inspect_all(listing: Listing, paths: list[str], watch: Watch) -> dict[str, FileFacts]:
-    """Inspect each of `paths`; containers are recognized, not opened."""
-    files = [listing.files[path] for path in paths]
-    results = spread(
-        lambda index: inspect(listing.tree, files[index]), [file.size for file in files], watch
-    )
-    return dict(zip(paths, results, strict=True))
-
-
 def _open_containers(
     listing: Listing, facts: Mapping[str, FileFacts], watch: Watch
 ) -> dict[str, FileFacts]:
@@ -319,27 +314,18 @@ def _open_containers(
     if not waiting:
         return {}
     chosen, unopened = plan_opening(waiting)
-    contents = {
-        path: replace(waiting[path][1], waiting=None, is_ahead=False)
-        for path in chosen
-        if waiting[path][1].is_ahead
-    }
-    still = [path for path in chosen if path not in contents]
+    contents = {**unopened}
+    for path in chosen:
+        if waiting[path][1].is_ahead:
+            contents[path] = replace(waiting[path][1], waiting=None, is_ahead=False)
+    still = [(listing.files[path], facts[path]) for path in chosen if path not in contents]
     inside = spread(
-        lambda index: open_container(
-            listing.tree, listing.files[still[index]], facts[still[index]]
-        ),
-        [listing.files[path].size for path in still],
+        lambda index: open_container(listing.tree, *still[index]),
+        [file.size for file, _ in still],
         watch,
     )
-    contents |= unopened
-    return {
-        **dict(zip(still, inside, strict=True)),
-        **{
-            path: replace(facts[path], contents=nested_contents)
-            for path, nested_contents in contents.items()
-        },
-    }
+    opened = dict(zip((path for path in chosen if path not in contents), inside, strict=True))
+    return opened | {path: replace(facts[path], contents=item) for path, item in contents.items()}
 
 
 def _find_library_links(
@@ -350,23 +336,12 @@ def _find_library_links(
     listed = objects.union(artefacts)
     hard = {path: target for path, target in hard_links.items() if target in listed}
     named = {path for path in listing.links if _LIBRARY_NAME.search(path.rpartition("/")[2])}
-    with_libraries = _find_ancestors(objects | hard.keys() | named)
+    with_libraries = folders_above(objects | hard.keys() | named)
     for path in sorted({*listing.links, *hard}):
         if path in hard:
             yield Link(path, "/" + hard[path], hard=True)
         elif path in named or listing.paths.folder(path) in with_libraries:
             yield Link(path, listing.links[path])
-
-
-def _find_ancestors(paths: set[str]) -> set[str]:
-    """Return every folder above one of `paths`."""
-    folders: set[str] = set()
-    for path in paths:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in folders:
-            folders.add(folder)
-            folder = folder.rpartition("/")[0]
-    return folders
 
 
 # Names of the files whose contents `collect` reads.

@@ -366,8 +366,6 @@ class _ContainerReader:
                 self.note_problem(f"{name}: {reason(error)}")
 
     def _inspect(self, source: RandomAccess, name: str, inner: ContainerMember) -> None:
-        # Imported here: `collect` imports this module for the contents of containers.
-
         head = source.read(0, formats.HEAD)
         if head.startswith(ELF_MAGIC) or devicefile.detect_kind(name, head) is not None:
             facts = inspect_source(source, name, inner.size, nested=True)

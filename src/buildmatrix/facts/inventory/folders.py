@@ -164,9 +164,8 @@ class _Sites:
         for name in self._listing.names_in(site):
             if not name.endswith(".pth") or name.startswith("."):
                 continue
-            path = self._listing.paths.file(f"{site}/{name}")
-            data = None if path is None else self._listing.read(path, LARGEST_FILE)
-            for line in (data or b"").decode("utf-8", "backslashreplace").splitlines():
+            data = self._listing.read_linked(f"{site}/{name}", LARGEST_FILE) or b""
+            for line in data.decode("utf-8", "backslashreplace").splitlines():
                 if line.strip() and not line.startswith(("import ", "import\t", "#")):
                     folder = posixpath.normpath(posixpath.join("/", site, line.rstrip()))
                     if self._listing.has_folder(folder.lstrip("/")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -175,13 +175,7 @@ class Listing:
 
     @cached_property
     def _folders(self) -> set[str]:
-        folders: set[str] = set()
-        for path in (*self.files, *self.links):
-            folder = path.rpartition("/")[0]
-            while folder and folder not in folders:
-                folders.add(folder)
-                folder = folder.rpartition("/")[0]
-        return folders
+        return folders_above((*self.files, *self.links))
 
     def has_folder(self, path: str) -> bool:
         """True if a file or a link is below `path`, as spelled."""
@@ -226,3 +220,19 @@ class Listing:
             return None
         self.bytes_read += len(data)
         return data
+
+    def read_linked(self, path: str, limit: int) -> bytes | None:
+        """Read the file that `path` leads to, as `read` does; None if there is none."""
+        place = self.paths.file(path)
+        return None if place is None else self.read(place, limit)
+
+
+def folders_above(paths: Iterable[str]) -> set[str]:
+    """Return every folder above one of `paths`, without the root."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders

@@ -17,6 +17,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from buildmatrix.facts.inventory.listing import Listing
+from buildmatrix.facts.inventory.model import SystemPackage
 from buildmatrix.facts.trees.base import reason
 
 #: Location of SUSE and newer Fedora, the older one, and that of OSTree; often links to one another.
@@ -44,21 +45,16 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class RpmPackage:
-    """One installed package."""
+class PackageRecord:
+    """One package as its package manager knows it."""
 
-    name: str
-    #: `epoch:version-release`, without an epoch of 0.
-    version: str
-    architecture: str
-    vendor: str
-    license: str
+    package: SystemPackage
     #: Names without versions: packages, SONAMEs as `libc.so.6()(64bit)`, paths.
-    requires: tuple[str, ...]
-    provides: tuple[str, ...]
+    requires: Iterable[str]
+    provides: Iterable[str]
 
 
-def read_rpm_packages(listing: Listing) -> Iterator[RpmPackage]:
+def read_rpm_packages(listing: Listing) -> Iterator[PackageRecord]:
     """Yield the packages in the order of the database; failures are noted in `listing`."""
     return _read_headers(listing, lambda header: [header.read_package()], MOST_NAMES)
 
@@ -72,7 +68,7 @@ def read_rpm_files(listing: Listing, names: Collection[str]) -> Iterator[tuple[s
     )
 
 
-def find_databases(listing: Listing) -> list[str]:
+def _find_databases(listing: Listing) -> list[str]:
     """Return the path of each database; the preferred format if a folder has several."""
     databases: dict[str, None] = {}
     for folder in FOLDERS:
@@ -86,7 +82,7 @@ def find_databases(listing: Listing) -> list[str]:
 def _read_headers(
     listing: Listing, parse: Callable[[_Header], Iterable[Result]], most_names: int
 ) -> Iterator[Result]:
-    for path in find_databases(listing):
+    for path in _find_databases(listing):
         for journal in (f"{path}{end}" for end in _JOURNALS):
             if journal in listing.files and listing.files[journal].size:
                 listing.note(
@@ -98,10 +94,9 @@ def _read_headers(
         try:
             for header in _parse_headers(data, most_names):
                 yield from parse(header)
-        except OSError as error:
-            listing.note(path, f"not all packages are known: {reason(error)}")
-        except ValueError as error:
-            listing.note(path, f"not all packages are known: {error}")
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else error
+            listing.note(path, f"not all packages are known: {why}")
 
 
 def _parse_headers(data: bytes, most_names: int = MOST_NAMES) -> Iterator[_Header]:
@@ -351,15 +346,12 @@ class _Header:
             raise ValueError("a header has no name, or one with blanks")
         return f"{name} {epoch}:{version}" if epoch else f"{name} {version}"
 
-    def read_package(self) -> RpmPackage:
+    def read_package(self) -> PackageRecord:
         """Read all but the files."""
         name, _, version = self.label.partition(" ")
-        return RpmPackage(
-            name=name,
-            version=version,
-            architecture=self._text(_ARCHITECTURE),
-            vendor=self._text(_VENDOR),
-            license=self._text(_LICENSE),
+        architecture, vendor = self._text(_ARCHITECTURE), self._text(_VENDOR)
+        return PackageRecord(
+            SystemPackage(name, version, "rpm", architecture, vendor, self._text(_LICENSE)),
             requires=tuple(dict.fromkeys(map(_decode, self._strings(_REQUIRES)))),
             provides=tuple(dict.fromkeys(map(_decode, self._strings(_PROVIDES)))),
         )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import astuple, replace
 from fnmatch import fnmatchcase
 from itertools import chain, islice
-from struct import Struct
+from struct import Struct, calcsize, unpack_from
 
 from buildmatrix.facts.inventory.listing import Listing, readable
 from buildmatrix.facts.inventory.model import CachedLibrary, SystemPackage
 from buildmatrix.facts.inventory.rpm import (
     MOST_NAMES,
     MOST_PACKAGES,
+    PackageRecord,
     read_rpm_files,
     read_rpm_packages,
 )
@@ -51,30 +52,22 @@ def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
     if start < 0:
         raise ValueError("no ld.so.cache of the format 1.1")
     data = data[start:]
-    order = "<"
-    header = Struct(order + _HEADER)
-    if len(data) < len(_MAGIC) + header.size:
+    first = len(_MAGIC) + calcsize(f"<{_HEADER}")
+    if len(data) < first:
         raise ValueError("ld.so.cache ends inside its header")
-    if data[len(_MAGIC) + 8] & 3 == _BIG_ENDIAN:
-        order = ">"
-        header = Struct(order + _HEADER)
-    count, _, _, extension = header.unpack_from(data, len(_MAGIC))
+    order = ">" if data[len(_MAGIC) + 8] & 3 == _BIG_ENDIAN else "<"
+    count, _, _, extension = unpack_from(order + _HEADER, data, len(_MAGIC))
     entry = Struct(order + _ENTRY)
-    first = len(_MAGIC) + header.size
     if count > MOST_ENTRIES or first + count * entry.size > len(data):
         raise ValueError(f"ld.so.cache says that it has {count} entries, which it has not")
     levels = _read_hwcaps(data, order, extension)
     cached_libraries: list[CachedLibrary] = []
     for flags, key, value, _, hwcap in entry.iter_unpack(data[first : first + count * entry.size]):
-        level: str | None = None
-        if hwcap & _IS_HWCAPS:
-            index = hwcap & 0xFFFFFFFF
-            level = levels[index] if index < len(levels) else "unknown"
-        elif hwcap:
-            level = "unknown"
-        cached_libraries.append(
-            CachedLibrary(_read_string(data, key), _read_string(data, value), flags, level)
-        )
+        level = "unknown" if hwcap else None
+        if hwcap & _IS_HWCAPS and hwcap & 0xFFFFFFFF < len(levels):
+            level = levels[hwcap & 0xFFFFFFFF]
+        names = (_read_string(data, key), _read_string(data, value))
+        cached_libraries.append(CachedLibrary(*names, flags, level))
     return tuple(cached_libraries)
 
 
@@ -131,8 +124,7 @@ _DPKG_NAME = re.compile(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]*)")
 def read_operating_system(listing: Listing) -> str:
     """Return `ID VERSION_ID` of os-release(5), in lower case; empty if unknown."""
     for name in OS_RELEASE:
-        path = listing.paths.file(name)
-        data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+        data = listing.read_linked(name, LARGEST_CONFIGURATION)
         if data is not None:
             pairs = re.findall(r"(?m)^([A-Z_]+)=[\"']?([^\"'\s]*)", data.decode("utf-8", "replace"))
             values = dict(pairs)
@@ -140,18 +132,9 @@ def read_operating_system(listing: Listing) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """One package as its package manager knows it: requirements are names of any kind."""
-
-    package: SystemPackage
-    requires: Iterable[str]
-    provides: Iterable[str]
-
-
 def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
     """Read the packages of dpkg (deb-control(5)), apk (installed database v2) and RPM, sorted."""
-    records: list[_Record] = []
+    records: list[PackageRecord] = []
     for path in sorted(listing.files):
         if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
             parse = _parse_dpkg
@@ -166,28 +149,17 @@ def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
             records += islice(parsed, MOST_PACKAGES)
             if next(parsed, None) is not None:
                 listing.note(path, f"more than {MOST_PACKAGES} packages; the rest was left out")
-    for item in read_rpm_packages(listing):
-        package = SystemPackage(
-            item.name, item.version, "rpm", item.architecture, item.vendor, item.license
-        )
-        records.append(_Record(package, item.requires, item.provides))
+    records += read_rpm_packages(listing)
     # The first of several packages, as for files.
     providers = {record.package.name: record.package.name for record in records}
     provided = ((name, record.package.name) for record in records for name in record.provides)
     for name, provider in islice(provided, MOST_NAMES):
         providers.setdefault(name, provider)
-    packages = {
-        replace(
-            record.package,
-            requires=tuple(
-                sorted(
-                    {providers[name] for name in record.requires if name in providers}
-                    - {record.package.name}
-                )
-            ),
-        )
-        for record in records
-    }
+    packages = set[SystemPackage]()
+    for record in records:
+        required = {providers[name] for name in record.requires if name in providers}
+        requires = tuple(sorted(required - {record.package.name}))
+        packages.add(replace(record.package, requires=requires))
     return tuple(sorted(packages, key=astuple))
 
 
@@ -196,28 +168,28 @@ def _parse_stanzas(text: str) -> Iterator[dict[str, str]]:
         yield {key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)}
 
 
-def _parse_dpkg(fields: Mapping[str, str]) -> _Record | None:
+def _parse_dpkg(fields: Mapping[str, str]) -> PackageRecord | None:
     name, version = fields.get("Package"), fields.get("Version")
     # A removed package keeps its stanza as long as its configuration files stay.
     is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
     if not name or not version or is_removed:
         return None
     wanted = f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}"
-    return _Record(
+    return PackageRecord(
         SystemPackage(name, version, "deb", fields.get("Architecture", "")),
-        (match[1] for match in _DPKG_NAME.finditer(wanted)),
-        (match[1] for match in _DPKG_NAME.finditer(fields.get("Provides", ""))),
+        _DPKG_NAME.findall(wanted),
+        _DPKG_NAME.findall(fields.get("Provides", "")),
     )
 
 
-def _parse_apk(fields: Mapping[str, str]) -> _Record | None:
+def _parse_apk(fields: Mapping[str, str]) -> PackageRecord | None:
     name, version = fields.get("P"), fields.get("V")
     if not name or not version:
         return None
-    return _Record(
+    return PackageRecord(
         SystemPackage(name, version, "apk", fields.get("A", ""), license=fields.get("L", "")),
-        (match[1] for match in _APK_NAME.finditer(fields.get("D", ""))),
-        (match[1] for match in _APK_NAME.finditer(fields.get("p", ""))),
+        _APK_NAME.findall(fields.get("D", "")),
+        _APK_NAME.findall(fields.get("p", "")),
     )
 
 
@@ -233,22 +205,19 @@ def read_library_folders(listing: Listing) -> tuple[str, ...]:
 
 def read_loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
     """Read the entries of ld.so.cache; None if missing or unreadable."""
-    path = listing.paths.file(LD_SO_CACHE)
-    data = None if path is None else listing.read(path, LARGEST_CACHE)
-    if path is None or data is None:
-        return None
+    data = listing.read_linked(LD_SO_CACHE, LARGEST_CACHE)
     try:
-        return read_cache(data)
+        return None if data is None else read_cache(data)
     except ValueError as error:
-        listing.note(path, f"{error}; the folders of ld.so.conf were taken instead")
+        place = listing.paths.file(LD_SO_CACHE) or LD_SO_CACHE
+        listing.note(place, f"{error}; the folders of ld.so.conf were taken instead")
         return None
 
 
 def read_preload(listing: Listing) -> tuple[str, ...]:
     """Read the names in ld.so.preload (ld.so(8)), separated by white space or colons."""
-    path = listing.paths.file(LD_SO_PRELOAD)
-    data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
-    lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
+    data = listing.read_linked(LD_SO_PRELOAD, LARGEST_CONFIGURATION) or b""
+    lines = data.decode("utf-8", "backslashreplace").splitlines()
     return tuple(
         name for line in lines for name in re.split(r"[\s:]+", line.partition("#")[0]) if name
     )
@@ -259,8 +228,7 @@ def read_musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
     folders: dict[str, tuple[str, ...]] = {}
     for name in listing.names_in("etc"):
         if name.startswith("ld-musl-") and name.endswith(".path"):
-            path = listing.paths.file(f"etc/{name}")
-            data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+            data = listing.read_linked(f"etc/{name}", LARGEST_CONFIGURATION)
             if data is not None:
                 text = data.decode("utf-8", "backslashreplace")
                 architecture = name[len("ld-musl-") : -len(".path")]
@@ -382,6 +350,5 @@ def _read_lists(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple
 
 
 def _read_lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
-    resolved = listing.paths.file(path)
-    data = None if resolved is None else listing.read(resolved, limit)
-    yield from readable((data or b"").decode("utf-8", "surrogateescape")).splitlines()
+    data = listing.read_linked(path, limit) or b""
+    yield from readable(data.decode("utf-8", "surrogateescape")).splitlines()
