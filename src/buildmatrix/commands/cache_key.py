@@ -26,8 +26,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.document import did_you_mean
 from buildmatrix.matrix.kinds import numbers
-from buildmatrix.matrix.matrix import ANY
-from buildmatrix.matrix.model import NodeClass, Spec, Target
+from buildmatrix.matrix.model import ANY, NodeClass, Spec, Target
 
 SCHEMA = "buildmatrix/cache-key/1"
 #: Characters of a label's value.

@@ -60,7 +60,7 @@ def check_backend_name(name: str, at: Position, file: SpecFile, problems: Proble
     """Note a backend that the file does not describe."""
     if name not in file.backend:
         hint = did_you_mean(name, file.backend, "backends")
-        problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
+        problems.doubt(at, f"there is no backend {quoted(name)} here", hint)
 
 
 def check_clashes(
@@ -82,7 +82,7 @@ def check_clashes(
         if owner != target.id:
             message = f"{owner} and {target.id} would share the lock `{target.lock}`"
             hint = "put `{id}` into the path"
-            problems.add(lock_key, message, hint, doubtful=True, mistake="shared lock")
+            problems.doubt(lock_key, message, hint, mistake="shared lock")
         for tag in target.tags:
             owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
     for reference, ids in owners.items():
@@ -91,11 +91,10 @@ def check_clashes(
             at = file.tags.templates[0].at if file.tags.templates else file.tags.at
             tag = reference.rpartition(":")[2]
             alias = file.tags.alias.get(tag)
-            problems.add(
+            problems.doubt(
                 alias.at if alias else at,
                 f"{ids[0]} and {ids[1]}{more} would all be tagged `{reference}`",
                 "put `{id}` into the template",
-                doubtful=True,
             )
 
 

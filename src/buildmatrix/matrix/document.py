@@ -209,30 +209,20 @@ class _Walker:
         for part, offset in parts[:-1]:
             path = self.enter(path, part, offset, offset)
         part, offset = parts[-1]
-        path = self.enter(path, part, offset, self.at)
-        self.value(path)
+        self.value(self.enter(path, part, offset, self.at))
 
     def value(self, path: KeyPath) -> None:
         first = self.text[self.at]
         if first == "[":
-            self.array(path)
+            number = 0
+            while self.more("]"):
+                self.value(self.enter(path, number, self.at, self.at))
+                number += 1
         elif first == "{":
-            self.inline_table(path)
-        elif first in "\"'":
-            self.skip(_STRING)
+            while self.more("}"):
+                self.pair(path)
         else:
-            self.skip(_SCALAR)
-
-    def array(self, path: KeyPath) -> None:
-        number = 0
-        while self.more("]"):
-            element = self.enter(path, number, self.at, self.at)
-            self.value(element)
-            number += 1
-
-    def inline_table(self, path: KeyPath) -> None:
-        while self.more("}"):
-            self.pair(path)
+            self.skip(_STRING if first in "\"'" else _SCALAR)
 
     def more(self, end: str) -> bool:
         """Step over an opening bracket or a comma; return True if another element follows."""
@@ -250,12 +240,8 @@ class _Walker:
         while True:
             self.skip(_SPACE)
             begin = self.at
-            if self.text[begin] in "\"'":
-                self.skip(_STRING)
-                parts.append((_unquote(self.text[begin : self.at]), begin))
-            else:
-                self.skip(_BARE_KEY)
-                parts.append((self.text[begin : self.at], begin))
+            self.skip(_STRING if self.text[begin] in "\"'" else _BARE_KEY)
+            parts.append((_unquote(self.text[begin : self.at]), begin))
             self.skip(_SPACE)
             if not self.text.startswith(".", self.at):
                 return parts
@@ -278,8 +264,8 @@ _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 
 
 def _unquote(key: str) -> str:
-    if key.startswith("'"):
-        return key[1:-1]
+    if not key.startswith('"'):
+        return key.strip("'")
 
     def character(match: re.Match[str]) -> str:
         digits = match[1] or match[2] or match[3]
@@ -353,15 +339,15 @@ class Problems:
             problems[at, more] = Problem(more, self.file, line, column)
             self.stop()
 
+    def doubt(self, at: Position, message: str, hint: str | None = None, mistake: str = "") -> None:
+        """Note a doubtful problem."""
+        self.add(at, message, hint, doubtful=True, mistake=mistake)
+
     def stop(self) -> None:
         """Raise `SpecError` with all problems, in the order of the file, if there are any."""
         problems = self._certain or self._doubtful
         if problems:
-            raise SpecError(sorted(problems.values(), key=_place))
-
-
-def _place(problem: Problem) -> tuple[int, int]:
-    return problem.line or 0, problem.column or 0
+            raise SpecError(sorted(problems.values(), key=lambda p: (p.line or 0, p.column or 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,17 +361,11 @@ class Document:
 
     def key(self, path: KeyPath) -> Position:
         """Return the position of the key of the entry at `path`."""
-        return self._position(self._mark(path).key)
+        return Position(self.file, *self._lines.place(self._marks[path].key if path else 0))
 
     def value(self, path: KeyPath) -> Position:
         """Return the position of the value at `path`."""
-        return self._position(self._mark(path).value)
-
-    def _mark(self, path: KeyPath) -> Offsets:
-        return self._marks[path] if path else Offsets(0, 0)
-
-    def _position(self, offset: int) -> Position:
-        return Position(self.file, *self._lines.place(offset))
+        return Position(self.file, *self._lines.place(self._marks[path].value if path else 0))
 
 
 def read(path: Path, problems: Problems, *, absent: str | None = None) -> Document:

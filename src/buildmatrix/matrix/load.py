@@ -79,6 +79,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     )
     _check_variants(file, matrix, problems)
     _check_smoke_names(file, problems)
+    tools = {"uv": file.tools.uv, "scanner": file.tools.scanner}
     spec = Spec(
         path=path,
         project=file.project.name.value,
@@ -93,7 +94,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
             build_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
         ),
         output=_output(file, problems),
-        tools=_tools(file),
+        tools=DEFAULT_TOOLS | {name: text.value for name, text in tools.items() if text},
         catalogue=own,
         copied=copied_paths(file),
     )
@@ -105,9 +106,7 @@ def _check_backends(
     file: SpecFile, backends: BackendNames | None, problems: Problems, *, doubtful: bool
 ) -> None:
     if not file.backend:
-        problems.add(
-            file.at, "there is no backend", "add a table such as [backend.cpu]", doubtful=True
-        )
+        problems.doubt(file.at, "there is no backend", "add a table such as [backend.cpu]")
     for name, table in file.backend.items():
         if backends is not None and name not in backends:
             aliases = backends if isinstance(backends, Mapping) else {}
@@ -126,7 +125,7 @@ def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
         if name not in variants:
             near = did_you_mean(name, variants, "variants")
             hint = f"name it in `variant` of [defaults] or of a backend ({near})"
-            problems.add(table.at, f"no target has the variant `{name}`", hint, doubtful=True)
+            problems.doubt(table.at, f"no target has the variant `{name}`", hint)
 
 
 def _check_smoke_names(file: SpecFile, problems: Problems) -> None:
@@ -202,8 +201,3 @@ def _output(file: SpecFile, problems: Problems) -> str:
         hint = f"write a folder beside it, such as `{DEFAULT_OUTPUT}`"
         problems.add(text.at, f"`{STATE}` is reserved for local state", hint)
     return output
-
-
-def _tools(file: SpecFile) -> dict[str, str]:
-    texts = {"uv": file.tools.uv, "scanner": file.tools.scanner}
-    return DEFAULT_TOOLS | {name: text.value for name, text in texts.items() if text}

@@ -21,15 +21,11 @@ from buildmatrix.matrix.document import Problems, closest, did_you_mean
 from buildmatrix.matrix.keys import ExcludeTable, IncludeTable, SpecFile
 from buildmatrix.matrix.keys_settings import BackendTable, WhenTable
 from buildmatrix.matrix.kinds import is_range
-from buildmatrix.matrix.model import Exclusion, Spec, Target
+from buildmatrix.matrix.model import ANY, Exclusion, Spec, Target
 from buildmatrix.matrix.settings import sound
 from buildmatrix.matrix.shapes import SourceText
 
 # Points
-
-
-#: Runtime of backends without runtimes.
-ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +87,10 @@ def choose(
         if match([glob.value], ids):
             continue
         if match([glob.value], gone):
-            problems.add(
-                glob.at, f"`{glob.value}` matches only targets that are excluded", doubtful=True
-            )
+            problems.doubt(glob.at, f"`{glob.value}` matches only targets that are excluded")
         else:
             message = f"no target matches `{glob.value}`"
-            problems.add(glob.at, message, suggest(glob.value, ids), doubtful=True)
+            problems.doubt(glob.at, message, suggest(glob.value, ids))
     return match((glob.value for glob in sound(globs)), ids)
 
 
@@ -131,7 +125,7 @@ def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> 
                 if text.value not in values:
                     hint = did_you_mean(text.value, values, f"values of `{name}`")
                     message = f"no target has {name} `{text.value}`"
-                    problems.add(text.at, message, hint, doubtful=True)
+                    problems.doubt(text.at, message, hint)
             elif vague := [v for v in values if v != ANY and version_or_none(v) is None]:
                 problems.add(
                     text.at,
@@ -249,7 +243,7 @@ def expand(file: SpecFile, problems: Problems) -> Matrix:
     _check_identifiers(points, file, problems)
     if not points:
         end = file.exclude[-1] if file.exclude else file
-        problems.add(end.at, "the matrix has no targets", doubtful=True)
+        problems.doubt(end.at, "the matrix has no targets")
     return Matrix(tuple(points), tuple(Exclusion(id, reason) for id, reason in excluded.items()))
 
 
@@ -260,7 +254,7 @@ def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) 
         _axis(backend.runtime, problems)
     if not runtimes:
         message = f"backend `{name}` has no runtimes"
-        problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)
+        problems.doubt(backend.at, message, 'write `runtime = "any"`')
     if ANY in runtimes and len(runtimes) > 1:
         message = f"backend `{name}` has the runtime `{ANY}` and others beside it"
         problems.add(backend.at, message, f"`{ANY}` means that there are no versions: remove it")
@@ -268,7 +262,7 @@ def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) 
     if not python:
         message = f"backend `{name}` has no Python versions"
         hint = 'write `python = ["3.12"]` in [defaults]'
-        problems.add(backend.at, message, hint, doubtful=True)
+        problems.doubt(backend.at, message, hint)
     return Axes(
         runtimes,
         # A stand-in, so that the rest of the file can be checked.
@@ -304,7 +298,7 @@ def _exclude(
             chosen &= {point.id for point in product if meets_conditions(entry.when, point)}
             if not chosen:
                 at = entry.when.at
-                problems.add(at, "no target meets this condition", doubtful=True)
+                problems.doubt(at, "no target meets this condition")
         for id in ids:
             if id in chosen:
                 excluded.setdefault(id, entry.reason.value)
@@ -318,13 +312,13 @@ def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -
     name = include.backend.value
     if name not in axes:
         hint = did_you_mean(name, axes, "backends")
-        problems.add(include.backend.at, f"there is no backend `{name}`", hint, doubtful=True)
+        problems.doubt(include.backend.at, f"there is no backend `{name}`", hint)
         return None
     backend_axes = axes[name]
     if include.runtime and include.runtime.value not in backend_axes.runtimes:
         hint = did_you_mean(include.runtime.value, backend_axes.runtimes, "runtimes")
         message = f"backend `{name}` has no runtime `{include.runtime.value}`"
-        problems.add(include.runtime.at, message, hint, doubtful=True)
+        problems.doubt(include.runtime.at, message, hint)
         return None
 
     values: dict[str, str] = {}
@@ -335,7 +329,7 @@ def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -
     ):
         if text is None and len(choices) != 1:
             hint = f"write `{key} = ...` with one of {', '.join(choices)}"
-            problems.add(include.at, f"`include` has no `{key}`", hint, doubtful=True)
+            problems.doubt(include.at, f"`include` has no `{key}`", hint)
             return None
         values[key] = text.value if text else choices[0]
     return Point(backend=name, python=include.python.value, **values)

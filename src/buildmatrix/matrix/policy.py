@@ -121,7 +121,7 @@ def _check_budget(
         matching = [id for id in ids if fnmatchcase(id, key)]
         if not matching:
             message = f"no target matches `{key}`"
-            problems.add(at, message, suggest(key, ids), doubtful=True)
+            problems.doubt(at, message, suggest(key, ids))
         for id in matching:
             other = first.setdefault(id, key)
             if other != key and id not in budget:
@@ -161,7 +161,7 @@ def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> Vulnera
     is_osv = table.service is not None and table.service.value == "osv"
     if table.url is not None and not is_osv:
         hint = 'write `service = "osv"` too'
-        problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
+        problems.doubt(table.url.at, "only an OSV service has a `url`", hint)
     return build(
         VulnerabilityPolicy,
         table,

@@ -51,7 +51,7 @@ def check_override(over: OverrideTable, problems: Problems) -> None:
     """Check that an override sets something, and that `inherit` names only its lists and tables."""
     if all(getattr(over, key.field) is None for key in SETTINGS.values()):
         message = "this override sets nothing"
-        problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
+        problems.doubt(over.at, message, "write a setting, such as `archs`")
     for name, way in over.inherit.items():
         if name not in APPENDABLE:
             reason = "is a single value" if name in SETTINGS else "is not a setting"
@@ -61,11 +61,10 @@ def check_override(over: OverrideTable, problems: Problems) -> None:
                 did_you_mean(name, APPENDABLE, "lists and tables"),
             )
         elif getattr(over, SETTINGS[name].field) is None:
-            problems.add(
+            problems.doubt(
                 way.at,
                 f"`inherit` names `{name}`, which this override does not set",
                 f"add `{name}` to the override, or remove it from `inherit`",
-                doubtful=True,
             )
 
 

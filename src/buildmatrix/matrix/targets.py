@@ -11,7 +11,12 @@ from buildmatrix.matrix import kinds
 from buildmatrix.matrix.checks import check_clashes, check_exists, check_values, tidy
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
-from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, TargetSettings
+from buildmatrix.matrix.keys_settings import (
+    BackendTable,
+    BaseTable,
+    OverrideTable,
+    TargetSettings,
+)
 from buildmatrix.matrix.matrix import (
     Matrix,
     Point,
@@ -43,7 +48,7 @@ from buildmatrix.matrix.settings import (
 )
 from buildmatrix.matrix.shapes import SourceText
 
-T = TypeVar("T")
+SelectingT = TypeVar("SelectingT", OverrideTable, SmokeTable, CheckWaiverTable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,9 @@ class TargetContext:
 def build_targets(context: TargetContext) -> tuple[Target, ...]:
     """Return all targets, in matrix order."""
     file, matrix, problems = context.file, context.matrix, context.problems
-    overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
-    smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
-    waivers = _selections(((waive, waive.select) for waive in file.waive_check), matrix, problems)
+    overrides = _select(file.override, context)
+    smokes = _select(file.smoke, context)
+    waivers = _select(file.waive_check, context)
     aliases = _aliases(context)
     for over in file.override:
         check_override(over, problems)
@@ -80,7 +85,9 @@ def build_targets(context: TargetContext) -> tuple[Target, ...]:
                 check_when(choice.when, matrix.points, problems)
     targets = []
     for point in matrix.points:
-        settings = _settings(file, point)
+        settings: TargetSettings = specialize(file.defaults, file.backend[point.backend])
+        if variant := file.variant.get(point.variant):
+            settings = specialize(settings, variant)
         for over, ids in overrides:
             if point.id in ids:
                 settings = override(settings, over)
@@ -98,19 +105,12 @@ def build_targets(context: TargetContext) -> tuple[Target, ...]:
     return tuple(targets)
 
 
-def _selections(
-    entries: Iterable[tuple[T, tuple[SourceText, ...]]], matrix: Matrix, problems: Problems
-) -> list[tuple[T, set[str]]]:
-    return [
-        (entry, set(choose(select, matrix.ids, matrix.gone, problems))) for entry, select in entries
-    ]
-
-
-def _settings(file: SpecFile, point: Point) -> TargetSettings:
-    settings: TargetSettings = specialize(file.defaults, file.backend[point.backend])
-    if variant := file.variant.get(point.variant):
-        settings = specialize(settings, variant)
-    return settings
+def _select(
+    entries: Iterable[SelectingT], context: TargetContext
+) -> list[tuple[SelectingT, set[str]]]:
+    """Return each entry with the identifiers that it selects."""
+    ids, gone = context.matrix.ids, context.matrix.gone
+    return [(item, set(choose(item.select, ids, gone, context.problems))) for item in entries]
 
 
 def _aliases(context: TargetContext) -> dict[str, list[SourceText]]:
@@ -165,13 +165,9 @@ def _target(
     else:
         _check_inputs(point, backend, settings, problems)
     if settings.install_project and not settings.pyproject:
-        problems.add(
-            backend.at,
-            f"`install-project` of {point.id} needs a `pyproject` to install",
-            'write `pyproject = "pyproject.toml"`',
-            doubtful=True,
-            mistake="install-project",
-        )
+        message = f"`install-project` of {point.id} needs a `pyproject` to install"
+        hint = 'write `pyproject = "pyproject.toml"`'
+        problems.doubt(backend.at, message, hint, "install-project")
     template = tidy(filled(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
@@ -202,7 +198,11 @@ def _target(
         image=filled(file.project.image, "{project}", kinds.REPOSITORY),
         tags=convert((*templates, *aliases)),
         lock=f"{TAKEN_LOCKS}/pylock.{point.id}.toml" if has_own_lock else lock,
-        smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
+        smoke=tuple(
+            build(Smoke, smoke, timeout_s=plain(smoke.timeout) or 120.0)
+            for smoke in smokes
+            if smoke.name.sound and smoke.level.sound
+        ),
         committed_lock=lock if has_own_lock else "",
         check_waivers=tuple(build(CheckWaiver, waive) for waive in waivers),
         node_classes=tuple(
@@ -251,55 +251,33 @@ def _base(
             build = choice.build or choice.final
             return Base(filler.fill(build), final, build.at, choice.final.at)
     if choices:
-        problems.add(
-            choices[-1].at,
-            f"no base image matches {point.id}",
-            "widen a `when`, or add a last entry without one",
-            doubtful=True,
-            mistake="base",
-        )
+        hint = "widen a `when`, or add a last entry without one"
+        problems.doubt(choices[-1].at, f"no base image matches {point.id}", hint, "base")
     else:
-        problems.add(
-            backend.at,
-            f"backend `{point.backend}` has no `base`",
-            'write `base = "python:{python}-slim-bookworm"` or the image of your vendor',
-            doubtful=True,
-        )
+        message = f"backend `{point.backend}` has no `base`"
+        hint = 'write `base = "python:{python}-slim-bookworm"` or the image of your vendor'
+        problems.doubt(backend.at, message, hint)
     return Base("", "")
-
-
-def _smoke(smoke: SmokeTable) -> Smoke:
-    return build(Smoke, smoke, timeout_s=plain(smoke.timeout) or 120.0)
 
 
 def _check_inputs(
     point: Point, backend: BackendTable, settings: TargetSettings, problems: Problems
 ) -> None:
+    """Note settings that need others beside them, without a lock of the project."""
     if not settings.requirements and not settings.pyproject:
-        problems.add(
-            backend.at,
-            f"{point.id} installs nothing: it has neither `requirements` nor `pyproject`",
-            'write `requirements = ["requirements.in"]` in [defaults]',
-            doubtful=True,
-            mistake="requirements",
-        )
+        message = f"{point.id} installs nothing: it has neither `requirements` nor `pyproject`"
+        hint = 'write `requirements = ["requirements.in"]` in [defaults]'
+        problems.doubt(backend.at, message, hint, "requirements")
     if settings.extras and not settings.pyproject:
-        problems.add(
-            settings.extras[0].at,
-            f"`extras` of {point.id} need a `pyproject` that declares them",
-            'write `pyproject = "pyproject.toml"`',
-            doubtful=True,
-            mistake="extras",
+        message = f"`extras` of {point.id} need a `pyproject` that declares them"
+        problems.doubt(
+            settings.extras[0].at, message, 'write `pyproject = "pyproject.toml"`', "extras"
         )
     for key, parts in (("groups", settings.groups), ("only-groups", settings.only_groups)):
         if parts:
-            problems.add(
-                parts[0].at,
-                f"`{key}` of {point.id} need a lock of the project",
-                'write `lock = "uv.lock"`, or list a requirements file for the group',
-                doubtful=True,
-                mistake=key,
-            )
+            message = f"`{key}` of {point.id} need a lock of the project"
+            hint = 'write `lock = "uv.lock"`, or list a requirements file for the group'
+            problems.doubt(parts[0].at, message, hint, key)
 
 
 def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
@@ -317,27 +295,16 @@ def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
 
 def _check_committed(point: Point, lock: str, settings: TargetSettings, problems: Problems) -> None:
     """Note resolution settings, which have no effect if the project has the lock."""
+    decides = f"no effect in {point.id}: `{lock}` decides what is installed"
     if settings.requirements:
-        problems.add(
-            settings.requirements[0].at,
-            f"`requirements` have no effect in {point.id}: `{lock}` decides what is installed",
-            "leave out `requirements`, or `lock`",
-            doubtful=True,
-            mistake="requirements",
-        )
+        message, hint = f"`requirements` have {decides}", "leave out `requirements`, or `lock`"
+        problems.doubt(settings.requirements[0].at, message, hint, "requirements")
     if settings.replace:
-        problems.add(
-            next(iter(settings.replace.values())).at,
-            f"`replace` has no effect in {point.id}: `{lock}` decides what is installed",
-            "lock the other distribution there, in an extra for this backend",
-            doubtful=True,
-            mistake="replace",
-        )
+        hint = "lock the other distribution there, in an extra for this backend"
+        first = next(iter(settings.replace.values()))
+        problems.doubt(first.at, f"`replace` has {decides}", hint, "replace")
     if settings.only_groups and (settings.extras or settings.groups):
-        problems.add(
-            settings.only_groups[0].at,
-            f"{point.id} has `only-groups`, together with extras or groups",
-            "leave out one of the two",
-            doubtful=True,
-            mistake="only-groups",
+        message = f"{point.id} has `only-groups`, together with extras or groups"
+        problems.doubt(
+            settings.only_groups[0].at, message, "leave out one of the two", "only-groups"
         )
