@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.binaries.model import DeviceFile, Elf
 from buildmatrix.facts.inventory.conda import LARGEST_RECORD as LARGEST_CONDA_RECORD
 from buildmatrix.facts.inventory.distributions import LARGEST as LARGEST_SBOM
 from buildmatrix.facts.inventory.distributions import (
@@ -197,34 +197,22 @@ class _FileLists:
             kind, files, closed = contents.kind, contents.files, contents.closed
             self.containers.append(Container(path, size, kind, owner, files, closed))
         for nested in contents.members:
-            inner = f"{path}{SEPARATOR}{nested.name}"
+            place = (f"{path}{SEPARATOR}{nested.name}", nested.size)
             if nested.elf is not None:
-                self.binaries.append(
-                    Binary(
-                        inner,
-                        nested.size,
-                        # No loader looks into a container.
-                        replace(nested.elf, binding=None),
-                        owner,
-                        packed=nested.packed,
-                        container=path,
-                    )
-                )
-            elif (device := nested.device) is not None:
-                code, marks = device.device_code, device.marks
-                self.artefacts.append(
-                    Artefact(
-                        inner,
-                        nested.size,
-                        device.kind,
-                        owner,
-                        code,
-                        marks,
-                        packed=nested.packed,
-                        container=path,
-                        version=device.version,
-                    )
-                )
+                # No loader looks into a container.
+                elf = replace(nested.elf, binding=None)
+                binary = Binary(*place, elf, owner, packed=nested.packed, container=path)
+                self.binaries.append(binary)
+            elif nested.device is not None:
+                artefact = _make_artefact(*place, owner, nested.device)
+                # Links of files in containers are not listed.
+                artefact = replace(artefact, packed=nested.packed, container=path, links=())
+                self.artefacts.append(artefact)
+
+
+def _make_artefact(path: str, size: int, owner: str | None, device: DeviceFile) -> Artefact:
+    about = (device.kind, owner, device.device_code, device.marks)
+    return Artefact(path, size, *about, version=device.version, links=device.links)
 
 
 def _read_files(
@@ -273,18 +261,7 @@ def _read_files(
             if file_facts.stated and owner is not None:
                 files.statements.append(Statements(path, file_facts.stated, owner))
         elif (device := file_facts.device) is not None:
-            files.artefacts.append(
-                Artefact(
-                    path,
-                    file.size,
-                    device.kind,
-                    owner,
-                    device.device_code,
-                    device.marks,
-                    version=device.version,
-                    links=device.links,
-                )
-            )
+            files.artefacts.append(_make_artefact(path, file.size, owner, device))
             unread = device.unread
         if file_facts.closed is not None:
             files.closed.append(ClosedFile(path, file.size, owner, file_facts.closed))
@@ -293,10 +270,7 @@ def _read_files(
             contents = file_facts.contents
             is_large = file.size >= LARGE_CONTAINER or contents.files >= MANY_FILES
             if contents.closed is not None and is_large:
-                unread = (
-                    *unread,
-                    f"not all of what it holds is known: {file_facts.contents.closed}",
-                )
+                unread = (*unread, f"not all of what it holds is known: {contents.closed}")
         for why in unread:
             listing.note(path, why)
     return files
@@ -384,11 +358,8 @@ _SIZE_LIMITS = tuple(_LIMITS.values())
 def is_content_read(path: str, size: int) -> bool:
     """True if `collect` may read the whole file `path`, not only inspect it."""
     match = _READ_PATTERN.search(path)
-    return (
-        match is not None
-        and match.lastindex is not None
-        and size <= _SIZE_LIMITS[match.lastindex - 1]
-    )
+    group = match.lastindex if match is not None else None
+    return group is not None and size <= _SIZE_LIMITS[group - 1]
 
 
 # Trees of which only some files were opened

@@ -26,6 +26,7 @@ from buildmatrix.facts.inventory.model import Distribution
 LARGEST_RECORD = 32 << 20
 
 _RECORD = re.compile(r"(?:(?P<prefix>.+)/)?conda-meta/[^/]+\.json")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _METADATA_FILES = (".dist-info/METADATA", ".egg-info/PKG-INFO", ".egg-info")
 
 
@@ -63,17 +64,12 @@ class CondaPackage:
 
 def read_conda_packages(listing: Listing) -> list[CondaPackage]:
     """Read the packages of all environments in the tree, in the order of their records."""
-    packages = []
-    for path in sorted(listing.files):
-        match = _RECORD.fullmatch(path)
-        if match is None:
-            continue
-        package = listing.attempt(
-            path, partial(_read_package, listing, path, match["prefix"] or ""), None
-        )
-        if package is not None:
-            packages.append(package)
-    return packages
+    packages = (
+        listing.attempt(path, partial(_read_package, listing, path, match["prefix"] or ""), None)
+        for path in sorted(listing.files)
+        if (match := _RECORD.fullmatch(path))
+    )
+    return [package for package in packages if package is not None]
 
 
 def _read_package(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
@@ -117,12 +113,9 @@ def _resolve_files(
         inside = posixpath.normpath(posixpath.join(prefix, name))
         place = inside if inside in listing.files else listing.paths.file(inside)
         # A record owns nothing outside its environment, whatever its names or links say.
-        if place is not None and _is_below(prefix, inside) and _is_below(prefix, place):
+        around = f"{prefix}/" if prefix else ""
+        if place is not None and inside.startswith(around) and place.startswith(around):
             yield place, digest
-
-
-def _is_below(prefix: str, path: str) -> bool:
-    return not prefix or path.startswith(f"{prefix}/")
 
 
 def _list_files(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -131,10 +124,11 @@ def _list_files(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             for path in paths:
                 match path:
                     case {"_path": str(name)}:
-                        yield (
-                            name,
-                            _to_record_hash(path.get("sha256_in_prefix") or path.get("sha256")),
-                        )
+                        sha256 = path.get("sha256_in_prefix") or path.get("sha256")
+                        if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
+                            yield name, record_hash("sha256", bytes.fromhex(sha256))
+                        else:
+                            yield name, ""
             return
     files = record.get("files")
     for name in files if isinstance(files, list) else ():
@@ -142,11 +136,9 @@ def _list_files(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, ""
 
 
-def _to_record_hash(sha256: object) -> str:
-    """Convert hex digits to `sha256=<base64>`, as in a RECORD; empty for anything else."""
-    if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        return ""
-    return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")
+def record_hash(algorithm: str, digest: bytes) -> str:
+    """Return a hash as a RECORD has it: `sha256=<base64>`."""
+    return f"{algorithm}={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
 # Join with Python distributions.
@@ -174,58 +166,41 @@ def merge_conda_packages(
     """Return the Python distributions and the packages of the tree's conda environments."""
     packages = read_conda_packages(listing)
     by_path = {recorded.distribution.path: recorded for recorded in python_distributions}
-    brought = {
-        conda_package.path: [path for path in conda_package.metadata if path in by_path]
-        for conda_package in packages
-    }
-    names = {
-        (conda_package.prefix, conda_package.name): by_path[
-            brought[conda_package.path][0]
-        ].distribution.name
-        if len(brought[conda_package.path]) == 1
-        else distribution_name(conda_package.name)
-        for conda_package in packages
-    }
+    brought: dict[str, list[str]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for package in packages:
+        paths = brought[package.path] = [path for path in package.metadata if path in by_path]
+        is_python = len(paths) == 1
+        name = by_path[paths[0]].distribution.name if is_python else distribution_name(package.name)
+        names[package.prefix, package.name] = name
     additional = []
     for package in packages:
         paths = brought[package.path]
         claimed = {path for place in paths for path in by_path[place].record}
-        unclaimed = {path: digest for path, digest in package.files.items() if path not in claimed}
+        record = {path: digest for path, digest in package.files.items() if path not in claimed}
         if len(paths) == 1:
-            by_path[paths[0]] = _add_files(
-                listing, by_path[paths[0]], unclaimed, requested=package.requested
-            )
+            distribution = by_path[paths[0]].distribution
+            record = {**by_path[paths[0]].record, **record}
         else:
-            alone = RecordedDistribution(_make_distribution(package, names), {})
-            additional.append(_add_files(listing, alone, unclaimed, requested=package.requested))
+            # It requires its installed dependencies.
+            requires = (names.get((package.prefix, name)) for name in package.depends)
+            distribution = Distribution(
+                name=distribution_name(package.name),
+                version=package.version,
+                path=package.path,
+                requires=tuple(dict.fromkeys(name for name in requires if name is not None)),
+                license=package.license,
+            )
+        distribution = replace(
+            distribution,
+            installer=distribution.installer or CONDA,
+            requested=distribution.requested or package.requested,
+            files=len(record),
+            size=sum(listing.files[path].size for path in record),
+            has_record=True,
+        )
+        if len(paths) == 1:
+            by_path[paths[0]] = RecordedDistribution(distribution, record)
+        else:
+            additional.append(RecordedDistribution(distribution, record))
     return [*by_path.values(), *additional]
-
-
-def _make_distribution(
-    conda_package: CondaPackage, names: Mapping[tuple[str, str], str]
-) -> Distribution:
-    """Make a distribution of a non-Python package; it requires its installed dependencies."""
-    requires = (names.get((conda_package.prefix, name)) for name in conda_package.depends)
-    return Distribution(
-        name=distribution_name(conda_package.name),
-        version=conda_package.version,
-        path=conda_package.path,
-        requires=tuple(dict.fromkeys(name for name in requires if name is not None)),
-        license=conda_package.license,
-    )
-
-
-def _add_files(
-    listing: Listing, recorded: RecordedDistribution, files: Mapping[str, str], *, requested: bool
-) -> RecordedDistribution:
-    """Return a distribution that also owns `files`, installed by conda."""
-    record = {**recorded.record, **files}
-    distribution = replace(
-        recorded.distribution,
-        installer=recorded.distribution.installer or CONDA,
-        requested=recorded.distribution.requested or requested,
-        files=len(record),
-        size=sum(listing.files[path].size for path in record),
-        has_record=True,
-    )
-    return RecordedDistribution(distribution, record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
@@ -16,7 +15,11 @@ from email.parser import HeaderParser
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
-from buildmatrix.facts.inventory.conda import RecordedDistribution, merge_conda_packages
+from buildmatrix.facts.inventory.conda import (
+    RecordedDistribution,
+    merge_conda_packages,
+    record_hash,
+)
 from buildmatrix.facts.inventory.listing import Listing, distribution_name, readable
 from buildmatrix.facts.inventory.model import Distribution, EntryPoint, SharedPath, Variant
 from buildmatrix.facts.inventory.npm import read_npm_packages
@@ -231,13 +234,14 @@ def _read_distribution(
     listing: Listing, folder: str, record: Mapping[str, str]
 ) -> RecordedDistribution:
     headers = _read_metadata(listing, folder)
-    name, version = _parse_folder_name(folder)
+    stem = folder.removesuffix("/EGG-INFO").rpartition("/")[2].rpartition(".")[0]
+    name, _, version = stem.partition("-")
     requires = headers.get("requires-dist") or _read_egg_requires(listing, folder)
     installer = _read_note(listing, f"{folder}/INSTALLER")
     return RecordedDistribution(
         Distribution(
             name=distribution_name((headers.get("name") or [name])[0]),
-            version=(headers.get("version") or [version])[0],
+            version=(headers.get("version") or [version.partition("-py")[0]])[0],
             path=folder,
             requires=tuple(requires),
             installer=(installer or "").strip() or None,
@@ -268,12 +272,6 @@ def _shorten_license(headers: Mapping[str, list[str]], name: str) -> str:
     """Return the first value of a license header, shortened: some hold the whole license text."""
     value = (headers.get(name) or [""])[0]
     return value if len(value) <= _LONGEST_LICENSE else f"{value[: _LONGEST_LICENSE - 3]}..."
-
-
-def _parse_folder_name(folder: str) -> tuple[str, str]:
-    stem = folder.removesuffix("/EGG-INFO").rpartition("/")[2].rpartition(".")[0]
-    name, _, version = stem.partition("-")
-    return name, version.partition("-py")[0]
 
 
 def _read_metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
@@ -317,16 +315,17 @@ def _read_record(listing: Listing, folder: str) -> dict[str, str]:
     data = None if path is None else listing.read(path, LARGEST_RECORD)
     if path is None or data is None:
         return files
-    if not path.endswith("/RECORD"):
-        for line in readable(data.decode("utf-8", "surrogateescape")).splitlines():
-            place = _resolve_recorded_path(listing, folder, line) if line else None
-            if place is not None:
-                files[place] = ""
-        return files
-    try:
+    rows: Iterable[list[str]]
+    if path.endswith("/RECORD"):
         # Decoded in pieces: StringIO takes 4 bytes for each character of 3 MB.
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8", "backslashreplace", newline="")
-        for row in csv.reader(text):
+        rows = csv.reader(text)
+    else:
+        site = folder
+        lines = readable(data.decode("utf-8", "surrogateescape")).splitlines()
+        rows = ([line] for line in lines if line)
+    try:
+        for row in rows:
             place = _resolve_recorded_path(listing, site, row[0]) if row else None
             if place is not None:
                 files[place] = row[1] if len(row) > 1 else ""
@@ -424,29 +423,24 @@ def _find_matching_owners(
     if not algorithms:
         return None
     name = listing.files[path].path
-    sha256 = listing.tree.sha256(name) if algorithms == {"sha256"} else None
-    try:
-        digests = {"sha256": sha256} if sha256 else _hash_file(listing, name, algorithms)
-    except OSError as error:
-        listing.note(path, reason(error))
-        return None
-    actual = {
-        f"{algorithm}={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
-        for algorithm, digest in digests.items()
-    }
+    known = listing.tree.sha256(name) if algorithms == {"sha256"} else None
+    digests = {"sha256": known} if known else {}
+    if not digests:
+        hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
+        try:
+            with listing.tree.open(name) as source:
+                offset = 0
+                while chunk := source.read(offset, CHUNK):
+                    offset += len(chunk)
+                    for hasher in hashers.values():
+                        hasher.update(chunk)
+        except OSError as error:
+            listing.note(path, reason(error))
+            return None
+        listing.bytes_read += offset
+        digests = {algorithm: hasher.digest() for algorithm, hasher in hashers.items()}
+    actual = {record_hash(algorithm, digest) for algorithm, digest in digests.items()}
     return tuple(sorted(owner for owner, digest in claimants.items() if digest in actual))
-
-
-def _hash_file(listing: Listing, name: str, algorithms: Iterable[str]) -> dict[str, bytes]:
-    hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
-    with listing.tree.open(name) as source:
-        offset = 0
-        while chunk := source.read(offset, CHUNK):
-            offset += len(chunk)
-            for hasher in hashers.values():
-                hasher.update(chunk)
-    listing.bytes_read += offset
-    return {algorithm: hasher.digest() for algorithm, hasher in hashers.items()}
 
 
 def _parse_entry_points(text: str) -> tuple[EntryPoint, ...]:

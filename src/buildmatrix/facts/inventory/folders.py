@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ def find_python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple
     before = _parse_pythonpath(environment)
     sites = _Sites(listing, before)
     user = _user_base(environment)
-    for path in sorted((*listing.files, *listing.links)):
+    names = sorted((*listing.files, *listing.links))
+    for path in names:
         if len(paths) >= MOST_INTERPRETERS:
             break
         if path.endswith("pyvenv.cfg") and posixpath.basename(path) == "pyvenv.cfg":
@@ -52,17 +53,15 @@ def find_python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple
                 site_folders = [*_user_site(user, version[1]), *site_folders]
                 site_folders.extend(_find_site_folders(listing, home, version[1]))
             paths[interpreter] = sites.path(interpreter, version[1], site_folders)
-    for path in sorted((*listing.files, *listing.links)):
+    for path in names:
         match = _INTERPRETER.match(path)
         if match is None or len(paths) >= MOST_INTERPRETERS:
             continue
         prefix, version_name = match[1].rstrip("/"), match[2]
         if posixpath.join(prefix, "pyvenv.cfg") in listing.files:
             continue
-        folders = [
-            *_user_site(user, version_name),
-            *_find_site_folders(listing, prefix, version_name),
-        ]
+        site_folders = _find_site_folders(listing, prefix, version_name)
+        folders = [*_user_site(user, version_name), *site_folders]
         if listing.paths.folder(posixpath.join(prefix, "bin")) == posixpath.join(prefix, "bin"):
             paths[path] = sites.path(path, version_name, folders)
     return tuple(paths[path] for path in sorted(paths))
@@ -89,13 +88,9 @@ def find_visible_distributions(
 ) -> Mapping[str, Distribution]:
     """Map each name to the distribution that an import finds, if several have the name."""
     order = {folder: number for number, folder in enumerate(path.folders)}
-    visible = [
-        distribution
-        for distribution in distributions
-        if posixpath.dirname(distribution.path) in order
-    ]
-    visible.sort(key=lambda distribution: order[posixpath.dirname(distribution.path)], reverse=True)
-    return {distribution.name: distribution for distribution in visible}
+    visible = [item for item in distributions if posixpath.dirname(item.path) in order]
+    visible.sort(key=lambda item: order[posixpath.dirname(item.path)], reverse=True)
+    return {item.name: item for item in visible}
 
 
 def _user_base(environment: Mapping[str, str]) -> str | None:
@@ -234,7 +229,9 @@ def sum_folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder
     for path, file in listing.files.items():
         if path in hard_links:
             continue
-        folder = _find_common_folder(several[path]) if path in several else path.rpartition("/")[0]
+        folder = path.rpartition("/")[0]
+        if path in several:
+            folder = posixpath.commonpath([name.rpartition("/")[0] for name in several[path]])
         totals = direct.setdefault(folder, [0, 0])
         totals[0] += 1
         totals[1] += file.size
@@ -245,15 +242,7 @@ def sum_folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder
             totals = below.setdefault("/".join(parts[:depth]), [0, 0])
             totals[0] += files
             totals[1] += size
-    large = [
-        Folder(path, files, size)
-        for path, (files, size) in below.items()
-        if size >= SMALLEST_FOLDER
-    ]
+    folders = (Folder(path, files, size) for path, (files, size) in below.items())
+    large = [folder for folder in folders if folder.size >= SMALLEST_FOLDER]
     large.sort(key=lambda item: (-item.size, item.path))
     return tuple(sorted(large[:MOST_FOLDERS], key=lambda item: item.path))
-
-
-def _find_common_folder(paths: Sequence[str]) -> str:
-    """Return the folder that contains all of `paths`."""
-    return posixpath.commonpath([path.rpartition("/")[0] for path in paths])

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
-from buildmatrix.facts.inventory.model import Inventory, PythonImport, SharedPath, Stats
+from buildmatrix.facts.inventory.model import (
+    Artefact,
+    Binary,
+    ClosedFile,
+    Inventory,
+    PythonImport,
+    SharedPath,
+    Stats,
+)
 from buildmatrix.facts.trees.wheel import Member
 
 
@@ -41,13 +49,15 @@ def merge(
     to another.
     """
     lists = members or [_listed_files(part) for part in parts]
-    owners = [_owner_name(part) for part in parts]
+    owners = [next((item.owner for item in part.distributions), "") for part in parts]
     paths = paths or MergedPaths()
     if paths.shared is None:
         paths.shared = tuple(_find_shared_paths(owners, lists, checked=members is not None))
     if paths.modules is None and any(part.python_imports for part in parts):
         paths.modules = _map_modules(owners, lists)
         paths.tops = frozenset(name.partition(".")[0] for name in paths.modules)
+    names = (item.name for item in fields(Stats))
+    totals = Stats(**{name: sum(getattr(part.stats, name) for part in parts) for name in names})
     shared = [*_chain_field(parts, "shared_paths"), *paths.shared]
     imports = (
         provided
@@ -71,14 +81,7 @@ def merge(
         ),
         closed=_merge_field(parts, "closed", "path"),
         unread=_merge_field(parts, "unread", "path", "why"),
-        stats=Stats(
-            files=sum(part.stats.files for part in parts),
-            binaries=sum(part.stats.binaries for part in parts),
-            bytes_total=sum(part.stats.bytes_total for part in parts),
-            bytes_read=sum(part.stats.bytes_read for part in parts),
-            seconds=round(sum(part.stats.seconds for part in parts), 3),
-            cached=sum(part.stats.cached for part in parts),
-        ),
+        stats=replace(totals, seconds=round(totals.seconds, 3)),
     )
 
 
@@ -88,36 +91,19 @@ def _chain_field(parts: Iterable[Inventory], field: str) -> Iterator[Any]:
 
 def _merge_field(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ...]:
     """Return all entries of a field, in an order independent of that of the parts."""
-    return tuple(
-        sorted(
-            _chain_field(parts, field),
-            key=lambda fact: (
-                *(getattr(fact, key) for key in keys),
-                getattr(fact, "owner", "") or "",
-            ),
-        )
-    )
 
+    def place(fact: object) -> tuple[object, ...]:
+        return *(getattr(fact, key) for key in keys), getattr(fact, "owner", "") or ""
 
-def _owner_name(part: Inventory) -> str:
-    return next(
-        (distribution.owner for distribution in part.distributions),
-        "",
-    )
+    return tuple(sorted(_chain_field(parts, field), key=place))
 
 
 def _listed_files(part: Inventory) -> list[Member]:
     """Return the files named in an inventory."""
-    places = [
-        *((binary.path, binary.size) for binary in part.loadable),
-        *(
-            (artefact.path, artefact.size)
-            for artefact in part.artefacts
-            if artefact.container is None
-        ),
-        *((file.path, file.size) for file in part.closed),
-    ]
-    return [Member(path, size, 0, 0) for path, size in places]
+    artefacts = (artefact for artefact in part.artefacts if artefact.container is None)
+    files: Iterable[Binary | Artefact | ClosedFile]
+    files = chain(part.loadable, artefacts, part.closed)
+    return [Member(file.path, file.size, 0, 0) for file in files]
 
 
 def _find_shared_paths(

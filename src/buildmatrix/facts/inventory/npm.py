@@ -34,6 +34,7 @@ _MANIFEST = "package.json"
 _LOCK = "package-lock.json"
 _FOLDER = "node_modules/"
 _PACKAGE = re.compile(r"(?:.*/)?node_modules/(?P<name>(?:@[^/]+/)?[^/@.][^/]*)/package\.json")
+_NAMING = ("name", "version", "license")
 _NEEDS = ("dependencies", "optionalDependencies", "peerDependencies")
 _ASKS = ("dependencies", "optionalDependencies", "devDependencies")
 _BEGIN = re.compile(rf'"(?:{"|".join(_ASKS)})"\s*:')
@@ -74,7 +75,10 @@ def read_npm_packages(listing: Listing, claimed: Container[str]) -> list[Recorde
                 f"{_MANIFEST}: the files of the rest have no owner",
             )
             break
-        manifests[folder] = _read_manifest(reader.read(path, LARGEST_MANIFEST), found[folder])
+        document, _ = reader.read(path, LARGEST_MANIFEST)
+        name, version, license = (_clean(document.get(key)) for key in _NAMING)
+        needs = tuple(_list_keys(document, _NEEDS))
+        manifests[folder] = _Manifest(name or _clean(found[folder]) or "?", version, license, needs)
     records: dict[str, dict[str, str]] = {folder: {} for folder in manifests}
     for path in listing.files:
         owner = _find_package(path, records) if _FOLDER in path else None
@@ -125,17 +129,6 @@ class _ManifestReader:
         return (document, text) if isinstance(document, dict) else ({}, "")
 
 
-def _read_manifest(read: tuple[Mapping[str, object], str], folder_name: str) -> _Manifest:
-    document, _ = read
-    name, version, license = (document.get(key) for key in ("name", "version", "license"))
-    return _Manifest(
-        _clean(name) or _clean(folder_name) or "?",
-        _clean(version),
-        _clean(license),
-        tuple(_list_keys(document, _NEEDS)),
-    )
-
-
 def _clean(value: object) -> str:
     """Return a printable text without the separators of owners; empty for anything else."""
     if not isinstance(value, str) or len(value) > _LONGEST:
@@ -176,7 +169,8 @@ class _Tree:
 
     def _resolve(self, folder: str, name: str) -> str | None:
         """Return the folder of the package that code in `folder` gets as `name`."""
-        for _ in range(_DEEPEST):
+        self._remaining -= 1
+        for _ in range(_DEEPEST if self._remaining >= 0 else 0):
             if not folder.endswith("node_modules"):
                 place = f"{folder}/{_FOLDER}{name}".lstrip("/")
                 if place in self._listing.links:
@@ -191,28 +185,16 @@ class _Tree:
 
     def resolve_all(self, folder: str, names: tuple[str, ...]) -> Iterator[str]:
         """Yield the names of the distributions that a package in `folder` requires."""
-        seen = set[str]()
-        for name in names:
-            self._remaining -= 1
-            place = self._resolve(folder, name) if self._remaining >= 0 else None
-            required = f"{PREFIX}{self._manifests[place].name}" if place is not None else ""
-            if required and required not in seen:
-                seen.add(required)
-                yield required
+        places = (self._resolve(folder, name) for name in names)
+        required = (self._manifests[place].name for place in places if place is not None)
+        yield from dict.fromkeys(f"{PREFIX}{name}" for name in required)
 
     def find_lines(self, reader: _ManifestReader) -> dict[str, list[RequirementLine]]:
         """Map package folders to the lines of projects that ask for them."""
         lines: dict[str, list[RequirementLine]] = {}
         for project in self._find_projects():
-            prefix = f"{project}/" if project else ""
-            manifest = next(
-                (
-                    prefix + name
-                    for name in (_MANIFEST, _LOCK)
-                    if prefix + name in self._listing.files
-                ),
-                None,
-            )
+            names = (f"{project}/{name}".lstrip("/") for name in (_MANIFEST, _LOCK))
+            manifest = next((name for name in names if name in self._listing.files), None)
             if manifest is None or self._listing.files[manifest].size > reader.remaining:
                 continue
             is_lock = manifest.endswith(_LOCK)
@@ -223,8 +205,7 @@ class _Tree:
                 document = root if isinstance(root, dict) else {}
             places = _find_places(text)
             for name in dict.fromkeys(_list_keys(document, _ASKS)):
-                self._remaining -= 1
-                place = self._resolve(project, name) if self._remaining >= 0 else None
+                place = self._resolve(project, name)
                 if place is not None and name in places:
                     number, wanted = places[name]
                     line = RequirementLine(f"{manifest}:{number}", f"{name} {wanted}".strip())
@@ -236,12 +217,8 @@ class _Tree:
         projects = {folder[: folder.find(_FOLDER)].rstrip("/") for folder in self._manifests}
         for path in self._listing.links:
             if _FOLDER in path and len(projects) < MOST_PACKAGES:
-                folder = self._listing.paths.folder(path)
-                if (
-                    folder
-                    and _FOLDER not in folder
-                    and f"{folder}/{_MANIFEST}" in self._listing.files
-                ):
+                folder = self._listing.paths.folder(path) or ""
+                if _FOLDER not in folder and f"{folder}/{_MANIFEST}" in self._listing.files:
                     projects.add(folder)
         return sorted(projects)
 
