@@ -33,9 +33,16 @@ _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 #: Python versions that a distribution may run on.
 _PYTHONS = tuple((3, minor, 0) for minor in range(8, 20))
+_VERSIONS: Mapping[str, tuple[object, ...]] = {
+    "sys.version_info": _PYTHONS,
+    "sys.version_info.major": (3,),
+    "sys.version_info[0]": (3,),
+    "sys.version_info[:2]": tuple(version[:2] for version in _PYTHONS),
+}
 _DEEPEST = 12
 _EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
 _SAME_TEXT = frozenset({"lower", "upper", "strip"})
+_SIMPLE_TYPES: Mapping[str | None, Callable[[Any], object]] = {"int": int, "bool": bool, "str": str}
 #: Texts that depend on the machine, its environment, or other distributions.
 _OF_THE_MACHINE = re.compile(
     r"is_available|device_count|torch\.version|environ|getenv|find_spec|machine\(\)"
@@ -96,14 +103,10 @@ class Conditions:
 
     def _assigned(self, name: str) -> tuple[list[ast.expr], bool]:
         """Return the values assigned to a name, and True if a loop assigns them."""
-        scope: Scope | None = self.scope
-        while scope is not None:
-            if name in scope.bound:
-                break
-            if name in scope.assigned:
-                return scope.assigned[name], name in scope.looped
-            scope = scope.parent
-        return [], False
+        scope = self.scope.find(name)
+        if scope is None or name in scope.bound:
+            return [], False
+        return scope.assigned[name], name in scope.looped
 
     def _decide(self, test: ast.expr) -> bool | None:
         try:
@@ -112,7 +115,7 @@ class Conditions:
             return None
 
     def _value(self, node: ast.expr, depth: int) -> object:
-        """Evaluate an expression. Raises _Open."""
+        """Evaluate an expression. Raises _UnknownValue."""
         if depth > _DEEPEST:
             raise _UnknownValue
         match node:
@@ -145,18 +148,12 @@ class Conditions:
         raise _UnknownValue
 
     def _name(self, name: str, depth: int) -> object:
-        scope: Scope | None = self.scope
-        while scope is not None:
-            if name in scope.bound:
-                raise _UnknownValue
-            if name in scope.assigned:
-                if len(scope.assigned[name]) > 1:
-                    raise _UnknownValue
-                return self._value(scope.assigned[name][0], depth + 1)
-            scope = scope.parent
-        if name in self.module.imported:
+        scope = self.scope.find(name)
+        if scope is None and name in self.module.imported:
             return self._read_constant(self.module.imported[name])
-        raise _UnknownValue
+        if scope is None or name in scope.bound or len(scope.assigned[name]) > 1:
+            raise _UnknownValue
+        return self._value(scope.assigned[name][0], depth + 1)
 
     def _read_constant(self, dotted: str) -> object:
         """Return a constant of another module of the distribution, without parsing the module."""
@@ -175,11 +172,12 @@ class Conditions:
             raise _UnknownValue from None
 
     def _compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr, depth: int) -> bool:
-        if isinstance(operator, (ast.In, ast.NotIn)) and _is_environment(right):
+        if isinstance(operator, (ast.In, ast.NotIn)) and last_name(right) == "environ":
             return isinstance(operator, ast.NotIn)
         compare = _OPERATORS[type(operator)]
         expected = self._value(right, depth + 1)
-        if (versions := _possible_versions(left)) is not None:
+        is_part = isinstance(left, (ast.Attribute, ast.Subscript))
+        if is_part and (versions := _VERSIONS.get(ast.unparse(left))) is not None:
             outcomes = {compare(version, expected) for version in versions}
             if len(outcomes) > 1:
                 raise _UnknownValue
@@ -188,64 +186,30 @@ class Conditions:
 
     def _call(self, node: ast.Call, depth: int) -> object:
         name = last_name(node.func)
-        match node.func:
-            case ast.Attribute(value=inner, attr="get") if _is_environment(inner):
-                return self._default(node, depth)
-            case ast.Attribute(attr="getenv") | ast.Name(id="getenv"):
-                return self._default(node, depth)
-            case ast.Attribute(value=inner, attr=method) if method in _SAME_TEXT and not node.args:
-                value = self._value(inner, depth + 1)
-                if not isinstance(value, str):
-                    raise _UnknownValue
-                return {"lower": value.lower, "upper": value.upper, "strip": value.strip}[method]()
-            case ast.Name(id="int" | "bool" | "str") if len(node.args) == 1:
-                value = self._value(node.args[0], depth + 1)
-                if not isinstance(value, (str, int)) or len(str(value)) > 40:
-                    raise _UnknownValue
-                return {"int": int, "bool": bool, "str": str}[name or ""](value)
-        if name == "find_spec" and node.args:
-            return self._find_spec(self._value(node.args[0], depth + 1))
-        if name in _EXISTS:
-            place = node.func.value if isinstance(node.func, ast.Attribute) else None
-            if self.is_there(node.args[0] if node.args or place is None else place):
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if name == "getenv" or (name == "get" and inner and last_name(inner) == "environ"):
+            # No such variable is set.
+            return self._value(node.args[1], depth + 1) if len(node.args) > 1 else None
+        if name in _SAME_TEXT and inner is not None and not node.args:
+            value = self._value(inner, depth + 1)
+            if isinstance(value, str):
+                return getattr(value, name)()
+        elif name in _SIMPLE_TYPES and inner is None and len(node.args) == 1:
+            value = self._value(node.args[0], depth + 1)
+            if isinstance(value, (str, int)) and len(str(value)) <= 40:
+                return _SIMPLE_TYPES[name](value)
+        elif name == "find_spec" and node.args:
+            # A module of another distribution may or may not be installed.
+            module = self._value(node.args[0], depth + 1)
+            if isinstance(module, str):
+                dotted = self.program.resolve_name(module, self.module.package)
+                if (owner := self.program.find_owner(dotted)) is not None and not owner[1]:
+                    return True
+        elif name in _EXISTS:
+            place = node.args[0] if node.args else inner
+            if place is not None and self.is_there(place):
                 return True
         raise _UnknownValue
-
-    def _default(self, node: ast.Call, depth: int) -> object:
-        """Return the value for an environment variable that is not set."""
-        return self._value(node.args[1], depth + 1) if len(node.args) > 1 else None
-
-    def _find_spec(self, name: object) -> object:
-        """Return True for a module in the distribution; others may or may not be installed."""
-        if isinstance(name, str):
-            owner = self.program.find_owner(self.program.resolve_name(name, self.module.package))
-            if owner is not None and not owner[1]:
-                return True
-        raise _UnknownValue
-
-
-def _is_environment(node: ast.expr) -> bool:
-    return last_name(node) == "environ"
-
-
-def _possible_versions(node: ast.expr) -> tuple[object, ...] | None:
-    """Return the possible values of `sys.version_info`, or a part of it; None for others."""
-    match node:
-        case ast.Attribute(value=ast.Name(id="sys"), attr="version_info"):
-            return _PYTHONS
-        case ast.Attribute(value=inner, attr="major") if _possible_versions(inner) is _PYTHONS:
-            return (3,)
-        case ast.Subscript(value=inner, slice=ast.Constant(value=0)):
-            return (3,) if _possible_versions(inner) is _PYTHONS else None
-        case ast.Subscript(
-            value=inner, slice=ast.Slice(lower=None, upper=ast.Constant(value=2), step=None)
-        ):
-            return (
-                tuple(version[:2] for version in _PYTHONS)
-                if _possible_versions(inner) is _PYTHONS
-                else None
-            )
-    return None
 
 
 def cannot_fail(body: Iterable[ast.stmt]) -> bool:

@@ -160,27 +160,19 @@ class _Simplifier(ast.NodeTransformer):
         self._functions = 0
         self._texts = 0
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         """Visit a function, whose own annotations belong to the scope around it."""
-        return self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Visit a function, whose own annotations belong to the scope around it."""
-        return self._function(node)
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        arguments = node.args
         if self._keeps_text:
             node.returns = None
-            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-                argument.annotation = None
-            for variadic in (arguments.vararg, arguments.kwarg):
-                if variadic is not None:
-                    variadic.annotation = None
+            for argument in ast.iter_child_nodes(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
         self._functions += 1
         self.generic_visit(node)
         self._functions -= 1
         return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Visit a class, whose annotations are always evaluated."""
@@ -224,20 +216,20 @@ class _Simplifier(ast.NodeTransformer):
         if self._texts >= _DEEPEST:
             return None
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[argument, *_]) if name == mode:
+            case ast.Call(
+                func=ast.Name(id=name),
+                args=[
+                    ast.Call(
+                        func=ast.Name(id="compile"),
+                        args=[ast.Constant(value=str() | bytes() as text), *_],
+                    )
+                    | ast.Constant(value=str() | bytes() as text),
+                    *_,
+                ],
+            ) if name == mode and len(text) <= _LARGEST_TEXT:
                 pass
             case _:
                 return None
-        match argument:
-            case ast.Call(func=ast.Name(id="compile"), args=[inner, *_]):
-                argument = inner
-        match argument:
-            case ast.Constant(value=str() | bytes() as text) if len(text) <= _LARGEST_TEXT:
-                pass
-            case _:
-                return None
-        # Imported here, since the parser warns and locks.
-
         try:
             tree = parse_with_lock(text if isinstance(text, str) else normalize_source(text))
         except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):

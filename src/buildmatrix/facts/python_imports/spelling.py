@@ -9,20 +9,25 @@ as the load.
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import cast
 
 from buildmatrix.facts.python_imports.module import IMPORTS, RAISES, WINDOWS
 from buildmatrix.facts.python_imports.source import NORMALIZED_WORDS, find_loading_lines
-from buildmatrix.facts.python_imports.syntax import children, evaluate_condition, last_name
+from buildmatrix.facts.python_imports.syntax import (
+    Function,
+    children,
+    evaluate_condition,
+    has_line,
+    last_name,
+)
 
 #: Objects of ctypes that load the library named by an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})
 #: Depth of nested expressions.
 _DEEPEST = 20
-_Node = TypeVar("_Node", ast.stmt, ast.expr)
+
 _OWN_NAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -68,18 +73,14 @@ def normalize_loads(
             speller.scopes[0][name] = _Load(last)
     speller.gather(body)
     speller.generic_visit(ast.Module(body, []))
-    _replace_names(body, speller.scopes[0], imported)
-    return tuple(sorted(speller.respelled_lines.union(speller.lines)))
-
-
-def _replace_names(body: list[ast.stmt], names: _Names, imported: Mapping[str, str]) -> None:
-    """Replace the module's names for loads with functions, since other modules import them."""
+    # Names for loads become functions, since other modules import them.
     for number, statement in enumerate(body):
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)]) if name not in imported:
-                load = names.get(name)
+                load = speller.scopes[0].get(name)
                 if load is not None and load.name in RAISES:
                     body[number] = _make_function(name, load, statement)
+    return tuple(sorted(speller.respelled_lines.union(speller.lines)))
 
 
 def _make_function(name: str, load: _Load, at: ast.stmt) -> ast.stmt:
@@ -115,7 +116,7 @@ class _LoadNormalizer(ast.NodeTransformer):
         """Find the names of the module that stand for loads."""
         self.scopes[0].update(self._assigned(body, self.scopes[0]))
         if self._has_names():
-            # Aliases of such names, which no word in those statements shows.
+            # Again, for aliases of such names, which no word in those statements shows.
             self.scopes[0].update(self._assigned(body, self.scopes[0]))
 
     def _has_names(self) -> bool:
@@ -128,7 +129,7 @@ class _LoadNormalizer(ast.NodeTransformer):
         ahead: list[ast.AST] = list(body)
         while ahead:
             node = ahead.pop()
-            if isinstance(node, ast.stmt) and not everything and not self._holds_words(node):
+            if isinstance(node, ast.stmt) and not everything and not has_line(node, self.lines):
                 continue
             for target, value in self._bound(node):
                 load = self._load(value) if value is not None else None
@@ -228,32 +229,18 @@ class _LoadNormalizer(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> ast.AST:
         """Visit a node; statements without a loading word stay unchanged."""
-        if isinstance(node, ast.stmt) and not self._may_load and not self._holds_words(node):
+        # A name or a base class may load without such a word.
+        if isinstance(node, ast.stmt) and not (
+            has_line(node, self.lines)
+            or self._has_names()
+            or (self._bases and self._bases[-1] is not None)
+        ):
             return node
         made: ast.AST = super().visit(node)
         return made
 
-    @property
-    def _may_load(self) -> bool:
-        """True if loads without a loading word are possible."""
-        return self._has_names() or (bool(self._bases) and self._bases[-1] is not None)
-
-    def _holds_words(self, node: ast.stmt) -> bool:
-        first = node.lineno
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            first = min([first, *(child.lineno for child in node.decorator_list)])
-        at = bisect_left(self.lines, first)
-        return at < len(self.lines) and self.lines[at] <= (node.end_lineno or node.lineno)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: Function) -> ast.AST:
         """Visit a function, with the names of its own scope."""
-        return self._inside(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Visit a function, with the names of its own scope."""
-        return self._inside(node)
-
-    def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         parameters = node.args
         positional = [*parameters.posonlyargs, *parameters.args]
         names: _Names = dict.fromkeys(item.arg for item in (*positional, *parameters.kwonlyargs))
@@ -262,25 +249,15 @@ class _LoadNormalizer(ast.NodeTransformer):
         ):
             names[child.arg] = self._load(default)
         # Decorators, defaults and annotations belong to the scope around the function.
-        node.decorator_list = self._visited(node.decorator_list)
-        parameters.defaults = self._visited(parameters.defaults)
-        parameters.kw_defaults = [
-            child and self._visited([child])[0] for child in parameters.kw_defaults
-        ]
-        for item in (*positional, *parameters.kwonlyargs, parameters.vararg, parameters.kwarg):
-            if item is not None and item.annotation is not None:
-                item.annotation = self._visited([item.annotation])[0]
-        if node.returns is not None:
-            node.returns = self._visited([node.returns])[0]
+        body, node.body = node.body, []
+        self.generic_visit(node)
         self.scopes.append(names)
-        names.update(self._assigned(node.body, dict(names)))
-        node.body = self._visited(node.body)
+        names.update(self._assigned(body, dict(names)))
+        node.body = [cast(ast.stmt, self.visit(child)) for child in body]
         self.scopes.pop()
         return node
 
-    def _visited(self, nodes: Sequence[_Node]) -> list[_Node]:
-        """Visit each node; statements stay statements, and expressions stay expressions."""
-        return [cast(_Node, self.visit(node)) for node in nodes]
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Visit a class, whose `super().__init__` may load."""
@@ -301,10 +278,10 @@ class _LoadNormalizer(ast.NodeTransformer):
                 load = self._load(called)
                 if load is not None and load.name in RAISES:
                     return self._call(load, node, rest)
-            case ast.Call(func=ast.Name(id="getattr"), args=[inner, named, *_]):
-                load = self._load(inner)
-                if load is not None and load.name in _LIBRARIES:
-                    return self._call(_Load("LoadLibrary"), node, [named])
+            case ast.Call(func=ast.Name(id="getattr"), args=[inner, named, *_]) if self._is_library(
+                inner
+            ):
+                return self._call(_Load("LoadLibrary"), node, [named])
         load = self._load(node.func)
         if load is None or load.name in _LIBRARIES:
             return node
@@ -319,20 +296,23 @@ class _LoadNormalizer(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Replace `cdll["x"]`."""
         self.generic_visit(node)
-        load = self._load(node.value) if isinstance(node.ctx, ast.Load) else None
-        if load is None or load.name not in _LIBRARIES:
-            return node
-        return self._call(_Load("LoadLibrary"), node, [node.slice])
+        if isinstance(node.ctx, ast.Load) and self._is_library(node.value):
+            return self._call(_Load("LoadLibrary"), node, [node.slice])
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Replace `cdll.x`."""
         self.generic_visit(node)
         if node.attr in RAISES or node.attr.startswith("_") or not isinstance(node.ctx, ast.Load):
             return node
-        load = self._load(node.value)
-        if load is None or load.name not in _LIBRARIES:
+        if not self._is_library(node.value):
             return node
         return self._call(_Load("LoadLibrary"), node, [ast.Constant(node.attr)])
+
+    def _is_library(self, node: ast.expr) -> bool:
+        """True if an expression stands for an object of `_LIBRARIES`."""
+        load = self._load(node)
+        return load is not None and load.name in _LIBRARIES
 
     def _call(self, load: _Load, node: ast.expr, args: Sequence[ast.expr]) -> ast.AST:
         self.respelled_lines.add(node.lineno)

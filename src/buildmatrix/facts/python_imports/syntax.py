@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # Walks. Nodes without a meaning of their own are skipped: operators, and contexts of names. Several
@@ -19,10 +20,6 @@ _EMPTY = frozenset(
 _LEAVES = (ast.Constant, ast.Global, ast.Nonlocal, ast.alias)
 
 
-def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
-    return () if kind in _LEAVES else tuple(field for field in kind._fields if field not in _EMPTY)
-
-
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
@@ -31,7 +28,8 @@ def children(node: ast.AST) -> list[ast.AST]:
     kind = type(node)
     fields = _FIELDS.get(kind)
     if fields is None:
-        fields = _FIELDS[kind] = _fields_of(kind)
+        names = () if kind in _LEAVES else kind._fields
+        fields = _FIELDS[kind] = tuple(name for name in names if name not in _EMPTY)
     nodes: list[ast.AST] = []
     for name in fields:
         value = getattr(node, name, None)
@@ -66,6 +64,15 @@ def evaluated_at_definition(node: Function | ast.ClassDef | ast.Lambda) -> list[
         *made,
         *(item for item in (*annotations, node.returns) if item is not None),
     ]
+
+
+def has_line(node: ast.stmt, lines: Sequence[int]) -> bool:
+    """True if a statement, with its decorators, has one of `lines`, which are sorted."""
+    first = node.lineno
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        first = min([first, *(child.lineno for child in node.decorator_list)])
+    at = bisect_left(lines, first)
+    return at < len(lines) and lines[at] <= (node.end_lineno or first)
 
 
 def last_name(node: ast.expr) -> str | None:
@@ -117,10 +124,11 @@ def evaluate_condition(
             outcome = evaluate_condition(inner, decide)
             return None if outcome is None else not outcome
         case ast.BoolOp(op=operator, values=values):
-            return _combine(
-                [evaluate_condition(value, decide) for value in values],
-                isinstance(operator, ast.Or),
-            )
+            outcomes = [evaluate_condition(value, decide) for value in values]
+            any_of = isinstance(operator, ast.Or)
+            if any_of in outcomes:
+                return any_of
+            return None if None in outcomes else not any_of
     outcome = _evaluate_system(test)
     return outcome if outcome is not None or decide is None else decide(test)
 
@@ -152,12 +160,6 @@ def _evaluate_system(test: ast.expr) -> bool | None:
                 return None
             return any(actual.startswith(start) for start in expected)
     return None
-
-
-def _combine(outcomes: Sequence[bool | None], any_of: bool) -> bool | None:
-    if any_of in outcomes:
-        return any_of
-    return None if None in outcomes else not any_of
 
 
 def _platform(node: ast.expr) -> str | None:

@@ -63,6 +63,13 @@ class Scope:
     #: Names assigned by a loop.
     looped: set[str] = field(default_factory=set)
 
+    def find(self, name: str) -> Scope | None:
+        """Return the innermost scope that binds or assigns `name`."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.bound and name not in scope.assigned:
+            scope = scope.parent
+        return scope
+
 
 #: Evaluates a call of a name defined elsewhere; None if unknown.
 Follow = Callable[[ast.Call, "Evaluator"], Value | None]
@@ -247,40 +254,35 @@ class Evaluator:
         return frozenset(patterns)
 
     def _name(self, name: str) -> Value:
-        scope: Scope | None = self._scope
-        while scope is not None:
-            if name in scope.bound:
-                return scope.bound[name]
-            if name in scope.assigned:
-                # `path = path / "lib"`: the name being evaluated adds nothing to itself.
-                if (id(scope), name) in self._evaluated:
-                    return NOTHING
-                self._evaluated.add((id(scope), name))
-                try:
-                    return frozenset().union(
-                        *(self.inside(scope, node) for node in scope.assigned[name][:MOST_PATTERNS])
-                    )
-                finally:
-                    self._evaluated.discard((id(scope), name))
-            scope = scope.parent
-        return UNKNOWN
+        scope = self._scope.find(name)
+        if scope is None:
+            return UNKNOWN
+        if name in scope.bound:
+            return scope.bound[name]
+        # `path = path / "lib"`: the name being evaluated adds nothing to itself.
+        if (id(scope), name) in self._evaluated:
+            return NOTHING
+        self._evaluated.add((id(scope), name))
+        try:
+            assigned = scope.assigned[name][:MOST_PATTERNS]
+            return frozenset().union(*(self.inside(scope, node) for node in assigned))
+        finally:
+            self._evaluated.discard((id(scope), name))
 
     def _percent(self, left: ast.expr, right: ast.expr) -> Value:
         parts = [self.value(node) for node in right.elts] if isinstance(right, ast.Tuple) else None
         single = self.value(right) if parts is None else UNKNOWN
         results: Value = NOTHING
         for pattern in self.value(left):
-            pieces: list[Value] = []
-            end = 0
-            for number, spec in enumerate(_PERCENT.finditer(pattern)):
-                pieces.append(frozenset({pattern[end : spec.start()]}))
-                if spec[0] == "%%":
-                    pieces.append(frozenset({"%"}))
+            inserted: list[Value] = []
+            for number, spec in enumerate(_PERCENT.findall(pattern)):
+                if spec == "%%":
+                    inserted.append(frozenset({"%"}))
+                elif parts is None:
+                    inserted.append(single or UNKNOWN)
                 else:
-                    inserted = single if parts is None else dict(enumerate(parts)).get(number)
-                    pieces.append(inserted or UNKNOWN)
-                end = spec.end()
-            results |= _concatenate([*pieces, frozenset({pattern[end:]})])
+                    inserted.append((parts[number] if number < len(parts) else NOTHING) or UNKNOWN)
+            results |= _insert(_PERCENT, pattern, inserted)
         return results
 
     def _call(self, node: ast.Call) -> Value:
@@ -291,9 +293,9 @@ class Evaluator:
         arguments = [self.value(argument) for argument in node.args]
         first = arguments[0] if arguments else UNKNOWN
         match node.func:
-            case ast.Attribute(value=owner, attr="join") if not isinstance(owner, ast.Constant):
-                return _join_paths(arguments) if arguments else UNKNOWN
-            case ast.Name(id="join"):  # from os.path import join
+            case ast.Attribute(value=ast.Constant(), attr="join"):
+                return UNKNOWN
+            case ast.Attribute(attr="join") | ast.Name(id="join"):
                 return _join_paths(arguments) if arguments else UNKNOWN
             case ast.Attribute(attr="dirname") | ast.Name(id="dirname"):
                 return _map(posixpath.dirname, first)
@@ -324,21 +326,19 @@ class Evaluator:
         named = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
         results: Value = NOTHING
         for pattern in self.value(owner):
-            pieces: list[Value] = []
-            end = position = 0
-            for spec in _BRACES.finditer(pattern):
-                pieces.append(frozenset({pattern[end : spec.start()]}))
-                end = spec.end()
-                if spec[0] in ("{{", "}}"):
-                    pieces.append(frozenset({spec[0][0]}))
+            inserted: list[Value] = []
+            position = 0
+            for spec in _BRACES.findall(pattern):
+                if spec in ("{{", "}}"):
+                    inserted.append(frozenset({spec[0]}))
                     continue
-                key = re.split(r"[!:.\[]", spec[0][1:-1])[0]
+                key = re.split(r"[!:.\[]", spec[1:-1])[0]
                 if not key:
                     key, position = str(position), position + 1
                 index = int(key) if key.isdecimal() and len(key) < 4 else len(arguments)
-                inserted = arguments[index] if index < len(arguments) else named.get(key, UNKNOWN)
-                pieces.append(inserted)
-            results |= _concatenate([*pieces, frozenset({pattern[end:]})])
+                is_given = index < len(arguments)
+                inserted.append(arguments[index] if is_given else named.get(key, UNKNOWN))
+            results |= _insert(_BRACES, pattern, inserted)
         return results
 
 
@@ -366,22 +366,25 @@ def _map(function: Callable[[str], str], value: Value) -> Value:
 
 def _concatenate(parts: Sequence[Value]) -> Value:
     """Concatenate one pattern of each part, in all combinations."""
-    count = 1
-    for part in parts:
-        count *= len(part)
-        if count > MOST_PATTERNS:
-            return UNKNOWN
-    joined = ("".join(pieces) for pieces in itertools.product(*parts))
-    return _limit(frozenset(re.sub(r"\*+", "*", pattern) for pattern in joined))
+    return _limit(_combine(parts, lambda pieces: re.sub(r"\*+", "*", "".join(pieces))))
 
 
 def _join_paths(parts: Sequence[Value]) -> Value:
     """Join one pattern of each part to a path, in all combinations."""
+    return _combine(parts, lambda pieces: posixpath.normpath(posixpath.join(*pieces)))
+
+
+def _combine(parts: Sequence[Value], join: Callable[[tuple[str, ...]], str]) -> Value:
     count = 1
     for part in parts:
         count *= len(part)
         if count > MOST_PATTERNS:
             return UNKNOWN
-    return frozenset(
-        posixpath.normpath(posixpath.join(*pieces)) for pieces in itertools.product(*parts)
-    )
+    return frozenset(map(join, itertools.product(*parts)))
+
+
+def _insert(places: re.Pattern[str], pattern: str, inserted: Iterable[Value]) -> Value:
+    """Return `pattern` with a value of its own in each of its places."""
+    texts = (frozenset({text}) for text in places.split(pattern))
+    pieces = itertools.chain.from_iterable(itertools.zip_longest(texts, inserted))
+    return _concatenate([piece for piece in pieces if piece is not None])
