@@ -229,10 +229,7 @@ _WORD = re.compile(rb"[^\W\d]\w*")
 @dataclass(slots=True)
 class _SourceStatement:
     start: int
-    end: int
-    #: Function or class defined by the statement, or None.
-    function: bytes | None
-    #: Names assigned by the statement.
+    #: Names that the statement defines or assigns.
     names: frozenset[bytes]
     text: bytes
 
@@ -251,20 +248,14 @@ def make_excerpt(source: bytes) -> bytes:
     }
     defining: dict[bytes, list[int]] = {}
     for number, statement in enumerate(statements):
-        for name in (*statement.names, *([statement.function] if statement.function else [])):
+        for name in statement.names:
             defining.setdefault(name, []).append(number)
     loading: set[bytes] = set()
     for statement in (statements[number] for number in selected):
         if has_loading_word(statement.text):
             loading.update(statement.names, _RENAMED.findall(statement.text))
-            if statement.function is not None:
-                loading.add(statement.function)
-    for number, statement in enumerate(statements):
-        if (
-            number not in selected
-            and loading
-            and not loading.isdisjoint(_WORD.findall(statement.text))
-        ):
+    for number, statement in enumerate(statements if loading else ()):
+        if number not in selected and not loading.isdisjoint(_WORD.findall(statement.text)):
             selected.add(number)
     ahead = [number for number in selected if not _IMPORTS.match(statements[number].text)]
     for _ in range(_ROUNDS):
@@ -297,9 +288,8 @@ def _split_statements(source: bytes) -> list[_SourceStatement]:
         if quotes % 2 or source.startswith(b"@", start):
             continue
         text = source[begin:end]
-        match = _DEFINES.match(text)
-        assigned = None if match else _ASSIGNS.match(text)
-        names = frozenset(_WORD.findall(assigned[1])) if assigned else frozenset()
-        statements.append(_SourceStatement(begin, end, match[1] if match else None, names, text))
+        match = _DEFINES.match(text) or _ASSIGNS.match(text)
+        names = frozenset(_WORD.findall(match[1])) if match else frozenset[bytes]()
+        statements.append(_SourceStatement(begin, names, text))
         begin = None
     return statements

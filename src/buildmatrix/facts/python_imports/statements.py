@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from sys import intern
 
 from buildmatrix.facts.python_imports.parser import Unparsable, parse
@@ -189,7 +190,7 @@ def read_literals(source: bytes) -> Literals:
         return {}
     result: dict[str, tuple[str, ...]] = {}
     twice: set[str] = set()
-    for name, value in _find_pairs(module):
+    for name, value in chain.from_iterable(map(_find_pairs, module.body)):
         texts = _read_texts(value)
         if name in result or name in twice:
             twice.add(name)
@@ -199,16 +200,14 @@ def read_literals(source: bytes) -> Literals:
     return result
 
 
-def _find_pairs(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for statement in module.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                yield from _expand_value(name, value)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                yield from _expand_value(name, value)
-
-
-def _expand_value(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def _find_pairs(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            pass
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            pass
+        case _:
+            return
     match value:
         case ast.Dict(keys=keys, values=values):
             for written, item in zip(keys, values, strict=True):
