@@ -335,6 +335,19 @@ def test_imports_in_a_circle_and_long_elif_chains_come_to_an_end(tmp_path: Path)
     assert reach(inventory) == {"pkg/_c.abi3.so": "import"}
 
 
+def test_a_module_that_is_nested_too_deep_to_be_followed_is_unread(tmp_path: Path) -> None:
+    chain = "if a == 0:\n    pass\n" + "".join(f"elif a == {n}:\n    x = {n}\n" for n in range(900))
+    files: dict[str, str | bytes] = {
+        "pkg/__init__.py": f"{chain}from ._c import x\n",
+        "pkg/_c.abi3.so": ELF,
+    }
+    inventory = read(tmp_path, files)
+    assert [(one.path, one.why) for one in inventory.unread] == [
+        (f"{SITE}/pkg/__init__.py", "nested too deep to be followed")
+    ]
+    assert [one.reach for one in inventory.unparsed] == ["import"]
+
+
 def test_too_much_source_is_told_and_nothing_is_called_lazy_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

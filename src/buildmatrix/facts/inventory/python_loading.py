@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 
 from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing
@@ -34,10 +34,10 @@ from buildmatrix.facts.python_imports.module import (
 from buildmatrix.facts.python_imports.program import Program
 from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline
 from buildmatrix.facts.python_imports.syntax import (
-    Function,
     children,
     evaluate_condition,
     evaluated_at_definition,
+    has_line,
 )
 from buildmatrix.facts.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.facts.python_imports.walk import Walk
@@ -84,67 +84,57 @@ def read_python(
 
     recalled: list[PythonFacts] = []
     if memory is not None:
-        for entry in work:
-            entry.key = _make_key(listing.files, entry, memory)
+        every_entry, work = work, []
+        for entry in every_entry:
+            # Everything that `_analyze` depends on.
+            inputs = (entry.name, entry.site, entry.budget, *sorted(entry.libraries))
+            files = (listing.files[path] for path in sorted(entry.sources))
+            entry.key = make_answer_key(memory, "loads", inputs, files)
             answer = memory.recall_python(entry.key) if entry.key is not None else None
             if answer is not None:
                 recalled.append(answer.facts)
-                entry.is_known = True
-        work = [entry for entry in work if not entry.is_known]
+            else:
+                work.append(entry)
 
     rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
 
     def outside() -> _WorkResult:
         before = listing.bytes_read
-        imports = find_outside_imports(
+        imports, answers = find_outside_imports(
             listing, ownership, distributions, binaries, outlines, memory
         )
         # This may run in a copy of the process: the caller adds the bytes read.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before
-        return _WorkResult(imports.facts, bytes_read=bytes_read, answers=imports.answers)
+        return _WorkResult(imports, bytes_read=bytes_read, answers=answers)
 
     # Parsing costs about twenty times as much as reading. A single distribution gets no second
     # process: both would copy all facts of the tree, to save a fifth of the time.
     weight = 20 if len(work) > 1 else 1
 
     def attempt(index: int) -> _WorkResult:
-        place = work[index].site + work[index].name if index < len(work) else "Python files"
+        entry = work[index] if index < len(work) else None
         try:
-            return (
-                _analyze(listing.tree, listing.files, work[index])
-                if index < len(work)
-                else outside()
-            )
+            return outside() if entry is None else _analyze(listing.tree, listing.files, entry)
         # A defect in the files of one distribution must not affect the others.
         except Exception as error:
+            place = "Python files" if entry is None else entry.site + entry.name
             return _WorkResult(PythonFacts(), [Unread(place, defect(error))])
 
-    results = spread(
-        attempt,
-        [weight * size for size in (*(entry.budget for entry in work), rest)],
-    )
+    results = spread(attempt, [weight * size for size in (*(item.budget for item in work), rest)])
     for result in results:
         listing.unread.extend(result.unread)
         listing.bytes_read += result.bytes_read
         if memory is not None:
             for key, answer in result.answers.items():
                 memory.keep_python(key, answer)
-    facts = [*recalled, *(result.facts for result in results)]
+    every = [*recalled, *(result.facts for result in results)]
+    loads = chain.from_iterable(facts.loads for facts in every)
+    unparsed = chain.from_iterable(facts.unparsed for facts in every)
     return PythonFacts(
-        tuple(
-            sorted(
-                (load for python_facts in facts for load in python_facts.loads),
-                key=lambda load: (load.path, load.line, load.call),
-            )
-        ),
-        tuple(
-            sorted(
-                (unparsed for python_facts in facts for unparsed in python_facts.unparsed),
-                key=lambda unparsed: unparsed.path,
-            )
-        ),
-        tuple(chain.from_iterable(python_facts.imports for python_facts in facts)),
-        {path: reached for python_facts in facts for path, reached in python_facts.reach.items()},
+        tuple(sorted(loads, key=attrgetter("path", "line", "call"))),
+        tuple(sorted(unparsed, key=attrgetter("path"))),
+        tuple(chain.from_iterable(facts.imports for facts in every)),
+        {path: reached for facts in every for path, reached in facts.reach.items()},
     )
 
 
@@ -160,7 +150,6 @@ class _DistributionWork:
     budget: int
     #: Key of everything that its facts depend on, if a memory can name all of it.
     key: str | None = None
-    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +161,6 @@ class _WorkResult:
     bytes_read: int = 0
     #: Answers for the memory to keep.
     answers: Mapping[str, PythonAnswer] = field(default_factory=dict)
-
-
-def _make_key(
-    files: Mapping[str, File], work: _DistributionWork, memory: PythonMemory
-) -> str | None:
-    """Return the key of everything that `_analyze` of a distribution depends on."""
-    facts = (work.name, work.site, work.budget, *sorted(work.libraries))
-    return make_answer_key(memory, "loads", facts, (files[path] for path in sorted(work.sources)))
 
 
 def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _WorkResult:
@@ -212,12 +193,18 @@ def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> 
             unread.append(Unread(path, why))
         unparsed.append(Unparsed(path, why, owner, reach))
     if program.incomplete:
-        place = work.site + work.name
         why = "too much source: not all of its imports were followed"
-        unparsed.append(Unparsed(place, why, owner, "unknown"))
-    loads = tuple(_add_reach(program, walk, load, owner) for load in python_loads)
+        unparsed.append(Unparsed(work.site + work.name, why, owner, "unknown"))
+    loads = []
+    unreached: tuple[Reach, frozenset[str]]
+    unreached = ("unknown" if program.incomplete else "lazy", frozenset())
+    for load in python_loads:
+        place = (load.path, load.line, load.call == "find_library")
+        reach, names = walk.loads.get(place, unreached)
+        found = tuple(sorted(names)) or load.names
+        loads.append(replace(load, names=found, reach=reach, owner=owner))
     program.drop_trees()
-    facts = PythonFacts(loads, tuple(unparsed), reach=walk.binaries)
+    facts = PythonFacts(tuple(loads), tuple(unparsed), reach=walk.binaries)
     # An unreadable file may be readable next time.
     answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
     return _WorkResult(facts, unread, bytes_read, answers)
@@ -254,18 +241,6 @@ def _find_loads(program: Program) -> tuple[list[PythonLoad], Walk]:
     return loads, walk
 
 
-def _add_reach(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
-    """Add the results of the walk to `load`."""
-    reach, names = walk.loads.get(
-        (load.path, load.line, load.call == "find_library"), (_default_reach(program), frozenset())
-    )
-    return replace(load, names=tuple(sorted(names)) or load.names, reach=reach, owner=owner)
-
-
-def _default_reach(program: Program) -> Reach:
-    return "unknown" if program.incomplete else "lazy"
-
-
 class _LoadFinder:
     """Finds all calls of one module that load a library."""
 
@@ -282,45 +257,27 @@ class _LoadFinder:
             yield from self._node(node, scope)
 
     def _node(self, node: ast.AST, scope: Scope) -> Iterator[PythonLoad]:
-        if isinstance(node, ast.stmt) and not self._holds_words(node):
+        # Most statements have no word of a loading call.
+        if isinstance(node, ast.stmt) and not has_line(node, self._module.loading_lines):
             return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield from self._block(evaluated_at_definition(node), scope)
-                yield from self._block(node.body, self._inside(node, scope))
+                inner, given = make_scope(node.body, scope), node.args
+                names = (*given.posonlyargs, *given.args, *given.kwonlyargs)
+                inner.bound = {parameter.arg: UNKNOWN for parameter in names}
+                yield from self._block(node.body, inner)
                 return
             case ast.Lambda():
                 yield from self._block(evaluated_at_definition(node), scope)
                 yield from self._node(node.body, scope)
                 return
-            case ast.If() if evaluate_condition(node.test) is not None:
-                yield from self._block(
-                    node.body if evaluate_condition(node.test) else node.orelse, scope
-                )
+            case ast.If() if (outcome := evaluate_condition(node.test)) is not None:
+                yield from self._block(node.body if outcome else node.orelse, scope)
                 return
-            case ast.Call():
-                load = self._load(node, scope)
-                if load is not None:
-                    yield load
+            case ast.Call() if (load := self._load(node, scope)) is not None:
+                yield load
         yield from self._block(children(node), scope)
-
-    def _holds_words(self, node: ast.stmt) -> bool:
-        """True if a word of a loading call is in a statement: most have none."""
-        lines = self._module.loading_lines
-        first = node.lineno
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            first = min([first, *(child.lineno for child in node.decorator_list)])
-        at = bisect_left(lines, first)
-        return at < len(lines) and lines[at] <= (node.end_lineno or first)
-
-    def _inside(self, function: Function, outer: Scope) -> Scope:
-        scope = make_scope(function.body, outer)
-        parameters = function.args
-        scope.bound = {
-            node.arg: UNKNOWN
-            for node in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
-        }
-        return scope
 
     def _load(self, node: ast.Call, scope: Scope) -> PythonLoad | None:
         call = loading_call_name(node)

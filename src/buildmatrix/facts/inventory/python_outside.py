@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import Literal
 
 from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing, distribution_name
@@ -63,17 +63,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r";.*\bextra\b")
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideImports:
-    """Results of `find_outside_imports`."""
-
-    #: Imports of other distributions' modules, one for each pair and manner, sorted; and the
-    #: distributions with too much source to find all of them.
-    facts: PythonFacts
-    #: Answers for the memory to keep.
-    answers: Mapping[str, PythonAnswer]
-
-
 def find_outside_imports(
     listing: Listing,
     ownership: Ownership,
@@ -81,8 +70,11 @@ def find_outside_imports(
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
     memory: PythonMemory | None = None,
-) -> OutsideImports:
-    """Find the imports between the distributions.
+) -> tuple[PythonFacts, Mapping[str, PythonAnswer]]:
+    """Find the imports between the distributions, and the answers for the memory to keep.
+
+    The facts are one import for each pair and manner, sorted, and the distributions with too much
+    source to find all of them.
 
     `called` applies to extension modules and to modules that load libraries, if the tree has the
     other distribution; else to distributions that the metadata requires.
@@ -109,7 +101,10 @@ def find_outside_imports(
             files = (listing.files[path] for path in sorted(sources))
             key = make_answer_key(memory, "imports", (*parts, "", *sorted(libraries)), files)
             answer = memory.recall_python(key) if key is not None else None
-        if answer is None or not everywhere.resolves_same(answer.modules, everywhere.site(owner)):
+        if answer is None or any(
+            everywhere.find(name, everywhere.site(owner)) != module
+            for name, module in answer.modules.items()
+        ):
             answer, is_whole = _analyze(listing, item, owner, everywhere, budget)
             if key is not None and is_whole:
                 answers[key] = answer
@@ -127,7 +122,7 @@ def find_outside_imports(
         key=lambda imported: (imported.path, imported.line, imported.how, imported.module),
     )
     unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
-    return OutsideImports(PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers)
+    return PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers
 
 
 def _is_missing(imported: PythonImport) -> bool:
@@ -223,10 +218,6 @@ class _TreeModules:
                     return TreeModule(".".join(parts[:count]), self._owners.get(path), loads)
         return None
 
-    def resolves_same(self, modules: Mapping[str, TreeModule | None], site: str) -> bool:
-        """True if all dotted names resolve to the same modules here."""
-        return all(self.find(name, site) == module for name, module in modules.items())
-
 
 class _ForeignImports:
     """The imports of one distribution."""
@@ -242,14 +233,12 @@ class _ForeignImports:
         self._owner = owner
         self._program = program
         self._everywhere = everywhere
-        self._required = {
-            distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
-        }
-        self._always_required = {
-            distribution_name(match[0])
-            for line in item.requires
-            if (match := _NAME.match(line)) and not _EXTRA.search(line)
-        }
+        #: Required distribution to True if it is required without an extra.
+        self._required: dict[str, bool] = {}
+        for line in item.requires:
+            if match := _NAME.match(line):
+                name = distribution_name(match[0])
+                self._required[name] = self._required.get(name, False) or not _EXTRA.search(line)
         self._name = item.name
         self._site = everywhere.site(owner)
         self._files = files
@@ -290,7 +279,7 @@ class _ForeignImports:
                 for name in self._plain[path]
                 if name.partition(".")[0] not in reported
                 and self._find(name) is None
-                and distribution_name(name.partition(".")[0]) not in self._always_required
+                and not self._required.get(distribution_name(name.partition(".")[0]))
             }
             source = program.source(path) or b"" if names else b""
             for name in names:
@@ -336,14 +325,14 @@ class _ForeignImports:
             for name in program.roots()
             if name in program.modules
             and name.partition(".")[0] in tops
-            and not any(map(self._is_package, accumulate(name.split(".")[:-1], "{}.{}".format)))
+            # None of its parents has an `__init__`, which may be empty.
+            and not any(
+                f"{self._site}{parent}/__init__.py" in self._files
+                for parent in accumulate(name.split(".")[:-1], "{}/{}".format)
+            )
         ]
         named = [name for name in names if distribution_name(name.replace(".", "-")) == self._name]
         yield from named or (names if len(names) == len(tops) == 1 else ())
-
-    def _is_package(self, name: str) -> bool:
-        """Return True if a folder has an `__init__`, which may be empty."""
-        return f"{self._site}{name.replace('.', '/')}/__init__.py" in self._files
 
     def _walk_reached(self, roots: Sequence[str] | None = None) -> Iterator[str]:
         """Yield the paths of modules that an import of the distribution, or of `roots`, runs."""
@@ -371,9 +360,7 @@ class _ForeignImports:
                     further = further.rpartition(".")[0]
 
     def _absolute(self, path: str, written: str) -> str:
-        name = self._program.names[path]
-        package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-        return self._program.resolve_name(written, package)
+        return self._program.resolve_name(written, self._program.package_of(path))
 
     def _is_outside(self, name: str) -> bool:
         return self._is_foreign(name) and self._program.find_owner(name) is None
@@ -412,7 +399,11 @@ class _ForeignImports:
         )
 
     def _report(
-        self, reported: set[tuple[str, str]], path: str, how: str, names: Iterable[str]
+        self,
+        reported: set[tuple[str, str]],
+        path: str,
+        how: Literal["imported", "tried"],
+        names: Iterable[str],
     ) -> Iterator[PythonImport]:
         for name in names:
             place = self._find(name)
@@ -423,11 +414,7 @@ class _ForeignImports:
                 continue
             module = name if place is None else place.module
             line = find_import_line(self._program.source(path) or b"", module)
-            match how:
-                case "tried":
-                    yield PythonImport(path, line, module, "tried", self._owner, provider)
-                case "imported":
-                    yield PythonImport(path, line, module, "imported", self._owner, provider)
+            yield PythonImport(path, line, module, how, self._owner, provider)
 
     def _was_reported(self, reported: set[tuple[str, str]], how: str, name: str) -> bool:
         """True if `name`, or a module around it, was reported; marks it as reported."""

@@ -19,6 +19,7 @@ from buildmatrix.facts.python_imports.syntax import (
     children,
     evaluate_condition,
     evaluated_at_definition,
+    last_name,
 )
 
 # Modules worth following
@@ -43,10 +44,7 @@ class ImportGraph:
         #: Targets still to be reached.
         self._targets: set[str] = set()
         for path, outline in program.outlines.items():
-            name = program.names[path]
-            package = (
-                name if path.endswith(("__init__.py", "__init__.pyc")) else name.rpartition(".")[0]
-            )
+            name, package = program.names[path], program.package_of(path)
             if not ANY_MODULES.isdisjoint(outline.imports):
                 self._computing.setdefault(package, set()).add(name)
             owners = {
@@ -108,11 +106,6 @@ class ImportGraph:
         """True if some module imports `name`."""
         return bool(self._importers.get(name))
 
-    def visited(self, name: str, *, unguarded: bool) -> None:
-        """Record that a module was followed; without guards, following it again adds nothing."""
-        if unguarded and name in self._targets:
-            self.resolved(name)
-
     def resolved(self, name: str) -> None:
         """Record a target that is reached without a guard, so that it is no longer looked for."""
         if name in self._targets:
@@ -171,27 +164,21 @@ class ImportStages:
     def files_after(self, path: str, source: bytes) -> Iterator[str]:
         """Yield the files that an import of the file at `path`, with these bytes, runs in turn."""
         program = self._program
-        name = program.names[path]
-        package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+        package = program.package_of(path)
         for written in find_run_imports(source):
             if written == ANY_MODULE:
-                yield from (
-                    other
-                    for module, other in program.modules.items()
-                    if module.startswith(f"{package}.")
-                )
-                continue
-            if written == ANY_SUBMODULE:
-                yield from (
-                    program.modules[module]
-                    for inner in program.list_submodules(package)
-                    if (module := f"{package}.{inner}") in program.modules
-                )
-                continue
-            imported = program.resolve_name(written, package)
-            if imported not in self._runs:
-                self._runs[imported] = tuple(self._find_run_files(imported))
-            yield from self._runs[imported]
+                for module, other in program.modules.items():
+                    if module.startswith(f"{package}."):
+                        yield other
+            elif written == ANY_SUBMODULE:
+                for inner in program.list_submodules(package):
+                    if (module := f"{package}.{inner}") in program.modules:
+                        yield program.modules[module]
+            else:
+                imported = program.resolve_name(written, package)
+                if imported not in self._runs:
+                    self._runs[imported] = tuple(self._find_run_files(imported))
+                yield from self._runs[imported]
 
     def _find_run_files(self, imported: str) -> Iterator[str]:
         """Yield the files of a module and of its packages."""
@@ -259,7 +246,7 @@ def _list_calls(statement: ast.stmt) -> Iterator[ast.Call]:
             ahead = [statement.test]
         case ast.With() | ast.AsyncWith():
             ahead = [item.context_expr for item in statement.items]
-            if any(_called_name(child) == "suppress" for child in ahead):
+            if any(last_name(item.context_expr) == "suppress" for item in statement.items):
                 return
             for inner in statement.body:
                 yield from _list_calls(inner)
@@ -285,10 +272,3 @@ def _list_calls(statement: ast.stmt) -> Iterator[ast.Call]:
         if isinstance(node, ast.Call):
             yield node
         ahead.extend(children(node))
-
-
-def _called_name(node: ast.AST) -> str | None:
-    match node:
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            return name
-    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +23,8 @@ class Module:
 
     name: str
     path: str
+    #: Package that a relative import with one dot refers to.
+    package: str
     tree: ast.Module
     scope: Scope = field(default_factory=Scope)
     #: Sorted numbers of the lines with a loading call or a word of one.
@@ -53,12 +54,6 @@ class Module:
         if id(function) not in self._returned:
             self._returned[id(function)] = tuple(_find_returned(function))
         return self._returned[id(function)]
-
-    @property
-    def package(self) -> str:
-        """Package that a relative import with one dot refers to."""
-        is_package = posixpath.basename(self.path) == "__init__.py"
-        return self.name if is_package else self.name.rpartition(".")[0]
 
 
 def bind_arguments(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[str, Value]:
@@ -129,13 +124,12 @@ _DEFINING = frozenset({"define", "custom_op", "triton_op"})
 def defines_operators(module: Module) -> bool:
     """True if a module itself defines torch operators, in Python."""
     for node in walk(module.tree):
-        if isinstance(node, ast.Call):
-            if last_name(node.func) in _DEFINING:
-                return True
-            if last_name(node.func) == "Library" and any(
-                isinstance(child, ast.Constant) and child.value in ("DEF", "FRAGMENT")
-                for child in node.args
-            ):
+        name = last_name(node.func) if isinstance(node, ast.Call) else None
+        if name in _DEFINING:
+            return True
+        if isinstance(node, ast.Call) and name == "Library":
+            values = [child.value for child in node.args if isinstance(child, ast.Constant)]
+            if "DEF" in values or "FRAGMENT" in values:
                 return True
     return False
 
@@ -205,21 +199,14 @@ def find_loading_code(module: Module) -> LoadingCode:
     loaders = {name for name, called in calls.items() if called & RAISES.keys()}
     while more := {name for name, called in calls.items() if called & loaders} - loaders:
         loaders |= more
-    at_import = any(_loads_or_calls(node, loaders) for node in module.tree.body)
-    return LoadingCode(frozenset(loaders), at_import)
-
-
-def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
-    """True if a statement at module level loads a library or calls one of `functions`."""
-    ahead: list[ast.AST] = [statement]
+    loading = loaders | RAISES.keys()
+    ahead: list[ast.AST] = list(module.tree.body)
     while ahead:
         node = ahead.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             ahead.extend(evaluated_at_definition(node))
             continue
-        if isinstance(node, ast.Call) and (
-            last_name(node.func) in RAISES or last_name(node.func) in functions
-        ):
-            return True
+        if isinstance(node, ast.Call) and last_name(node.func) in loading:
+            return LoadingCode(frozenset(loaders), at_import=True)
         ahead.extend(children(node))
-    return False
+    return LoadingCode(frozenset(loaders), at_import=False)

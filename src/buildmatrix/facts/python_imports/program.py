@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from buildmatrix.facts.python_imports.module import Module, bind_arguments
 from buildmatrix.facts.python_imports.parser import (
@@ -15,6 +15,7 @@ from buildmatrix.facts.python_imports.parser import (
 )
 from buildmatrix.facts.python_imports.repair import read_tree
 from buildmatrix.facts.python_imports.skeleton import (
+    NOTHING_OMITTED,
     fill_body,
     first_line,
     make_excerpt,
@@ -23,8 +24,8 @@ from buildmatrix.facts.python_imports.skeleton import (
 from buildmatrix.facts.python_imports.source import (
     LARGEST_SOURCE,
     Outline,
+    find_renamed_imports,
     has_loading_word,
-    renames_imports,
     runs_at_startup,
 )
 from buildmatrix.facts.python_imports.spelling import normalize_loads
@@ -137,11 +138,9 @@ class Program:
         return sorted(
             name
             for name in {*packages, *lone}
-            if name.rpartition(".")[0] not in self.modules and self._importable(name)
+            if name.rpartition(".")[0] not in self.modules
+            and (name in self.modules or self.is_importable(name))
         )
-
-    def _importable(self, name: str) -> bool:
-        return name in self.modules or self.is_importable(name)
 
     def is_importable(self, name: str) -> bool:
         """True if the extension `name` looks like a Python module, by its files (PEP 3149)."""
@@ -156,7 +155,10 @@ class Program:
             return dotted, ""
         if dotted.partition(".")[0] not in self._first_names:
             return None
-        for candidate in (dotted, *self._redirected_names(dotted)):
+        # A redirector may put a package in the place of another one's. Such a package is in a
+        # folder without `__init__` in a package that has one: numba_cuda/numba/cuda, numba.cuda.
+        redirected = (f"{above}.{dotted}" for above in self._gaps.get(dotted.partition(".")[0], ()))
+        for candidate in (dotted, *redirected):
             name, rest = candidate, ""
             while name:
                 if name in self.modules or name in self.extensions:
@@ -165,16 +167,6 @@ class Program:
                 rest = f"{last}.{rest}".rstrip(".")
         return None
 
-    def _redirected_names(self, dotted: str) -> Iterator[str]:
-        """Yield names of a package that a redirector substitutes for another one's.
-
-        Such a package is in a folder without `__init__` inside a package that has one
-        (numba_cuda/numba/cuda replaces numba.cuda).
-        """
-        first = dotted.partition(".")[0]
-        for above in self._gaps.get(first, ()):
-            yield f"{above}.{dotted}"
-
     def find_namesake(self, name: str) -> str | None:
         """Return the extension in a package that has the package's own name, such as `cv2.cv2`.
 
@@ -182,6 +174,11 @@ class Program:
         """
         inner = f"{name}.{name.rpartition('.')[2]}"
         return inner if name in self.modules and inner in self.extensions else None
+
+    def package_of(self, path: str) -> str:
+        """Return the package that a relative import with one dot in the file at `path` means."""
+        is_package = path.endswith(("__init__.py", "__init__.pyc"))
+        return self.names[path] if is_package else self.names[path].rpartition(".")[0]
 
     def resolve_name(self, name: str, package: str) -> str:
         """Resolve `..a.b` of a module in `package` to an absolute dotted name."""
@@ -250,13 +247,10 @@ class Program:
 
     def _parse_module(self, name: str, path: str, source: bytes) -> Module:
         # A loading function may get its name in another function.
-        holds_loads = has_loading_word(source) or renames_imports(source)
-        without_bodies = None if holds_loads else parse_skeleton(source)
-        if without_bodies is not None:
-            module = Module(name, path, without_bodies[0], left_out=without_bodies[1])
-        else:
-            module = Module(name, path, self._read_tree(path, source))
-        tree = module.tree
+        holds_loads = has_loading_word(source) or bool(find_renamed_imports(source))
+        skeleton = None if holds_loads else parse_skeleton(source)
+        tree, bodies = skeleton or (self._read_tree(path, source), NOTHING_OMITTED)
+        module = Module(name, path, self.package_of(path), tree, left_out=bodies)
         for statement in all_statements(tree.body):
             if isinstance(statement, ast.Import):
                 for alias in statement.names:

@@ -192,7 +192,7 @@ def _find_imported_by_call(source: bytes) -> Iterator[str]:
     """Yield modules that calls import by name, and `*` if such a name is computed."""
     if not any(word in source for word in _IMPORTING):
         return
-    names = sorted(_find_renamed(source))[:MOST_CALLS]
+    names = sorted(find_renamed_imports(source))[:MOST_CALLS]
     called = b"|".join((*_IMPORTING, *names))
     # A new name may have one letter, and occur anywhere.
     find = re.Pattern.finditer if names else _find_at_words
@@ -226,7 +226,7 @@ def _find_places(word: bytes, source: bytes) -> Iterator[int]:
         at = source.find(word, at + 1)
 
 
-def _find_renamed(source: bytes) -> set[bytes]:
+def find_renamed_imports(source: bytes) -> set[bytes]:
     """Return other names that a file gives to the functions that import by name."""
     names: set[bytes] = set()
     line_end = 0
@@ -238,11 +238,6 @@ def _find_renamed(source: bytes) -> set[bytes]:
         for match in _RENAMED.finditer(source[start:line_end]):
             names.update(name for name in match.groups() if name)
     return names
-
-
-def renames_imports(source: bytes) -> bool:
-    """True if a file renames the functions that import by name."""
-    return bool(_find_renamed(source))
 
 
 def has_loading_word(source: bytes) -> bool:
@@ -260,22 +255,15 @@ def find_run_imports(source: bytes) -> Iterator[str]:
     """
     source = normalize_source(source)
     matches = list(find_imports(source))
-    if all(_is_on_its_own(match) for match in matches):
-        for match in matches:
-            yield from imported_names(match)
-    else:
+    if not all(begins_line(match) and b"import" not in (match[2] or b"") for match in matches):
+        # One is indented, or a bracket behind it hides another one.
         outside, functions = _split_functions(source)
         called = {_ATTRIBUTES, *_CALLED.findall(_NO_CODE.sub(b"", outside))}
         inside = (text for name, text in functions if name in called)
-        for text in (outside, *inside):
-            for match in find_imports(text):
-                yield from imported_names(match)
+        matches = [match for text in (outside, *inside) for match in find_imports(text)]
+    for match in matches:
+        yield from imported_names(match)
     yield from _find_imported_by_call(source)
-
-
-def _is_on_its_own(match: re.Match[bytes]) -> bool:
-    """True if an import is not indented, and no bracket behind it hides another one."""
-    return begins_line(match) and b"import" not in (match[2] or b"")
 
 
 def may_call_at_import(source: bytes, is_relevant: Callable[[str], bool]) -> bool:

@@ -106,24 +106,21 @@ class Walk:
             if not self._graph.leads_to_more(name):
                 continue
             states.add(state)
-            self._graph.visited(name, unguarded=not any(state))
+            if not any(state):
+                # Following it again adds nothing.
+                self._graph.resolved(name)
             module = self._program.module(name)
-            self._note_unread(name, state)
             if module is None:
                 continue
             try:
-                _FollowedBody(self, module, module.scope, module.tree.body, guards, 0).block(
-                    module.tree.body
-                )
+                _FollowedBody(self, module, module.scope, module.tree.body, guards, 0).follow()
                 self._follow_attributes(module, guards)
             except RecursionError:
                 self._program.unparsed[module.path] = "nested too deep to be followed"
             del module  # Frees its tree before the next one is parsed.
-        for path in self._program.partial.keys() - self.unread.keys():
-            # Problems in a body that was parsed late.
-            states = self._followed.get(self._program.names[path], set())
-            if states:
-                self.unread[path] = "guarded" if all(map(all, states)) else "import"
+        for path in (*self._program.partial, *self._program.unparsed):
+            if followed := self._followed.get(self._program.names[path]):
+                self.unread[path] = "guarded" if all(map(all, followed)) else "import"
         self._choose()
         for name, paths in self._program.extensions.items():
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
@@ -139,12 +136,7 @@ class Walk:
         name = function.args.args[0].arg
         names = frozenset(self._program.list_submodules(module.package))
         scope = module.scope_inside(function, {name: names})
-        _FollowedBody(self, module, scope, function.body, guards, 1, name).block(function.body)
-
-    def _note_unread(self, name: str, state: tuple[bool, bool]) -> None:
-        path = self._program.modules.get(name, "")
-        if path in self._program.unparsed or path in self._program.partial:
-            self.unread[path] = "guarded" if all(state) else "import"
+        _FollowedBody(self, module, scope, function.body, guards, 1, name).follow()
 
     def _path_of(self, name: str) -> str:
         program = self._program
@@ -243,9 +235,7 @@ class Walk:
                 return
             self._called.add(key)
             scope = defining.scope_inside(function, bound)
-            _FollowedBody(self, defining, scope, function.body, guards, run.depth + 1).block(
-                function.body
-            )
+            _FollowedBody(self, defining, scope, function.body, guards, run.depth + 1).follow()
             return
         name = last_name(node.func)
         if name in IMPORTS and (node.args or node.keywords):
@@ -311,6 +301,10 @@ class _FollowedBody:
         """Conditions of this body."""
         return self.walk.conditions(self)
 
+    def follow(self) -> None:
+        """Follow the whole body."""
+        self.block(self.scope_body)
+
     def block(self, body: Sequence[ast.stmt], *guards: Guard) -> bool:
         """Follow statements behind `guards`; return False if they certainly end the function."""
         for number, statement in enumerate(body):
@@ -324,14 +318,10 @@ class _FollowedBody:
 
     def _tests_parameter(self, node: ast.stmt) -> bool:
         """Return True if a condition depends on `parameter`."""
-        return (
-            bool(self.parameter)
-            and isinstance(node, ast.If)
-            and any(
-                isinstance(part, ast.Name) and part.id == self.parameter
-                for part in ast.walk(node.test)
-            )
-        )
+        if not self.parameter or not isinstance(node, ast.If):
+            return False
+        names = (part.id for part in ast.walk(node.test) if isinstance(part, ast.Name))
+        return self.parameter in names
 
     def _statement(
         self, node: ast.stmt, after: Sequence[ast.stmt], guards: tuple[Guard, ...]
