@@ -37,6 +37,15 @@ Json = dict[str, object]
 MAX_ENTRIES = 500
 
 _TEMPLATE = Kind("a text with placeholders", "{id}", limit=4096)
+#: TOML's names of the types of values.
+_TYPES: dict[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a whole number",
+    Float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +85,8 @@ class SpecNode:
 
     def mismatch(self, value: object, noun: str, instead: str) -> None:
         """Note that `value` has another TOML type than `noun`; `instead` is the suggestion."""
-        self.problem(
-            f"{self.name} must be {noun}, but it is {_type_name(value)}", f"write `{instead}`"
-        )
+        found = _TYPES.get(type(value), "a date or a time")
+        self.problem(f"{self.name} must be {noun}, but it is {found}", f"write `{instead}`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +152,12 @@ def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
 
 def _in_quotes(value: object, kind: Kind) -> str | None:
     """Return a number in quotes, if that is valid."""
-    match value:
-        case Float(written):
-            number = written
-        case int() if not isinstance(value, bool) and abs(value) < 10**9:
-            number = str(value)
-        case _:
-            return None
+    if isinstance(value, Float):
+        number = value.written
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**9:
+        number = str(value)
+    else:
+        return None
     return None if kind.complaint(number) else f'"{number}"'
 
 
@@ -308,21 +315,3 @@ def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shap
         return {"anyOf": [first.schema(), second.schema()]}
 
     return Shape(noun, second.example, read, second.stand_in, schema)
-
-
-def _type_name(value: object) -> str:
-    """Return TOML's name of the type of `value`, with its article."""
-    match value:
-        case str():
-            return "a string"
-        case bool():
-            return "a boolean"
-        case int():
-            return "a whole number"
-        case Float():
-            return "a number"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-    return "a date or a time"

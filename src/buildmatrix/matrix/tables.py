@@ -59,8 +59,8 @@ def maybe(
 
     `default` is then used in its place; `otherwise` describes it if it cannot be written in TOML.
     """
-    shown = {"merge": merge, "default": default, "otherwise": otherwise}
-    return cast(T, partial(Key, shape=shape, doc=doc, absent="none", **shown))
+    declared = partial(Key, shape=shape, doc=doc, absent="none")
+    return cast(T, partial(declared, merge=merge, default=default, otherwise=otherwise))
 
 
 def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
