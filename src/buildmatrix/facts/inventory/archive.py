@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import zipfile
 from importlib import resources
-from importlib.resources.abc import Traversable
 
 #: Packages in the archive. They import only the standard library (import-linter checks this).
 PACKAGES = (
@@ -48,26 +47,15 @@ def build_scanner_archive() -> bytes:
         "buildmatrix/facts/__init__.py": _PACKAGE.encode(),
     }
     for package in PACKAGES:
-        for path, data in _read_modules(root / package, f"buildmatrix/{package}"):
-            sources[path] = data
+        for entry in (root / package).iterdir():
+            if entry.name.endswith(".py"):
+                sources[f"buildmatrix/{package}/{entry.name}"] = entry.read_bytes()
     buffer = io.BytesIO()
     # Stored: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(sources):
-            archive.writestr(_make_member(path), sources[path])
+            member = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
+            member.create_system = 3  # Unix, also when made elsewhere
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, sources[path])
     return buffer.getvalue()
-
-
-def _read_modules(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    return [
-        (f"{prefix}/{entry.name}", entry.read_bytes())
-        for entry in folder.iterdir()
-        if entry.name.endswith(".py")
-    ]
-
-
-def _make_member(path: str) -> zipfile.ZipInfo:
-    member = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
-    member.create_system = 3  # Unix, also when made elsewhere
-    member.external_attr = 0o644 << 16
-    return member

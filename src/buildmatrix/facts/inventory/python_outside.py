@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
+from operator import attrgetter
 from typing import Literal
 
 from buildmatrix.facts.inventory.distributions import Ownership
@@ -111,22 +112,17 @@ def find_outside_imports(
         facts.append(answer.facts)
         remaining -= answer.parsed
     found = {imported for python_facts in facts for imported in python_facts.imports}
-    lacking = {imported.module.partition(".")[0] for imported in found if _is_missing(imported)}
-    present = set(_present(lacking, listing.files, {item.site for item in distributions}))
-    imports = sorted(
-        (
-            imported
-            for imported in found
-            if not _is_missing(imported) or imported.module.partition(".")[0] not in present
-        ),
-        key=lambda imported: (imported.path, imported.line, imported.how, imported.module),
-    )
+    missing = {
+        imported: imported.module.partition(".")[0]
+        for imported in found
+        if imported.how == "missing" and imported.provider is None
+    }
+    sites = {item.site for item in distributions}
+    present = set(_present(set(missing.values()), listing.files, sites))
+    found -= {imported for imported, name in missing.items() if name in present}
+    imports = sorted(found, key=attrgetter("path", "line", "how", "module"))
     unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
     return PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers
-
-
-def _is_missing(imported: PythonImport) -> bool:
-    return imported.how == "missing" and imported.provider is None
 
 
 def _present(names: set[str], paths: Iterable[str], sites: Iterable[str]) -> Iterator[str]:
