@@ -145,24 +145,20 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             continue
         remaining -= size
         records[folder] = listing.attempt(path, partial(_read_record, listing, folder), nothing)
-    python = [
-        recorded
-        for folder in _drop_vendored(records)
-        if (
-            recorded := listing.attempt(
-                folder, partial(_read_distribution, listing, folder, records[folder]), None
-            )
-        )
-    ]
-    installed_distributions = merge_conda_packages(listing, python)
+    python: list[RecordedDistribution] = []
+    for folder in _drop_vendored(records):
+        work = partial(_read_distribution, listing, folder, records[folder])
+        if (recorded := listing.attempt(folder, work, None)) is not None:
+            python.append(recorded)
+    installed = merge_conda_packages(listing, python)
     # Only few of about ten thousand paths are claimed twice.
-    claimed = Counter(path for item in installed_distributions for path in item.record)
-    installed_distributions += listing.attempt(
+    claimed = Counter(path for item in installed for path in item.record)
+    installed += listing.attempt(
         "node_modules", lambda: read_npm_packages(listing, claimed), list[RecordedDistribution]()
     )
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
-    for recorded in installed_distributions:
+    for recorded in installed:
         owner = recorded.distribution.owner
         for path, digest in recorded.record.items():
             if claimed[path] > 1:
@@ -178,9 +174,7 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             shared.append(SharedPath(path, names, matches))
     # With the listing's own strings: otherwise each path would be in memory twice.
     owners = {path: owners[path] for path in listing.files if path in owners}
-    return tuple(item.distribution for item in installed_distributions), Ownership(
-        owners, tuple(shared)
-    )
+    return tuple(item.distribution for item in installed), Ownership(owners, tuple(shared))
 
 
 def _find_metadata_folders(listing: Listing) -> list[str]:
@@ -215,14 +209,12 @@ def _drop_vendored(records: Mapping[str, Mapping[str, str]]) -> list[str]:
             inner = path.rpartition("/")[0]
             if inner.endswith(_METADATA_FOLDERS):
                 listed.setdefault(inner, set()).add(_parent_folder(folder))
-    return [
-        folder
-        for folder in records
-        if not any(
-            site != _parent_folder(folder) and _parent_folder(folder).startswith(site)
-            for site in listed.get(folder, ())
-        )
-    ]
+
+    def is_inside(folder: str) -> bool:
+        parent = _parent_folder(folder)
+        return any(site != parent and parent.startswith(site) for site in listed.get(folder, ()))
+
+    return [folder for folder in records if not is_inside(folder)]
 
 
 def _parent_folder(folder: str) -> str:
@@ -359,14 +351,21 @@ def _read_egg_requires(listing: Listing, folder: str) -> Iterator[str]:
 
     `[EXTRA:MARKER]` begins a section (setuptools, "requires.txt").
     """
-    extra = marker = ""
-    for line in map(str.strip, (_read_note(listing, f"{folder}/requires.txt") or "").splitlines()):
+    for section, line in _list_lines(_read_note(listing, f"{folder}/requires.txt") or ""):
+        extra, _, marker = (part.strip() for part in section.partition(":"))
+        conditions = [f"({marker})"] if marker else []
+        conditions += [f'extra == "{extra}"'] if extra else []
+        yield f"{line} ; {' and '.join(conditions)}" if conditions else line
+
+
+def _list_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines below each `[section]`, without comments."""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
         if line.startswith("[") and line.endswith("]"):
-            extra, _, marker = (part.strip() for part in line[1:-1].partition(":"))
+            section = line[1:-1].strip()
         elif line and not line.startswith("#"):
-            conditions = [f"({marker})"] if marker else []
-            conditions += [f'extra == "{extra}"'] if extra else []
-            yield f"{line} ; {' and '.join(conditions)}" if conditions else line
+            yield section, line
 
 
 def _hash_record(record: Mapping[str, str], folder: str) -> str | None:
@@ -376,19 +375,15 @@ def _hash_record(record: Mapping[str, str], folder: str) -> str | None:
     contain the path of the interpreter.
     """
     parent = _parent_folder(folder)
-    hasher = None
-    for path in sorted(record):
-        digest = record[path]
-        if (
-            digest
-            and path.startswith(parent)
-            and not path.startswith((f"{folder}/", "bin/"))
-            and "/__pycache__/" not in path
-        ):
-            hasher = hasher or hashlib.sha256()
-            line = f"{path.removeprefix(parent)} {digest}\n"
-            hasher.update(line.encode("utf-8", "backslashreplace"))
-    return None if hasher is None else hasher.hexdigest()
+    lines = "".join(
+        f"{path.removeprefix(parent)} {digest}\n"
+        for path, digest in sorted(record.items())
+        if digest
+        and path.startswith(parent)
+        and not path.startswith((f"{folder}/", "bin/"))
+        and "/__pycache__/" not in path
+    )
+    return hashlib.sha256(lines.encode("utf-8", "backslashreplace")).hexdigest() if lines else None
 
 
 def _resolve_recorded_path(listing: Listing, site: str, name: str) -> str | None:
@@ -446,12 +441,9 @@ def _find_matching_owners(
 def _parse_entry_points(text: str) -> tuple[EntryPoint, ...]:
     """Parse the lines `name = value` below `[group]`, in order; readers ignore others."""
     entry_points: list[EntryPoint] = []
-    group = ""
-    for line in map(str.strip, text.splitlines()):
+    for group, line in _list_lines(text):
         name, sign, value = (part.strip() for part in line.partition("="))
-        if line.startswith("[") and line.endswith("]"):
-            group = line[1:-1].strip()
-        elif sign and group and not line.startswith(("#", ";")):
+        if sign and group and not line.startswith(";"):
             entry_points.append(EntryPoint(group, name, value))
     return tuple(entry_points)
 
@@ -462,9 +454,7 @@ def _read_note(listing: Listing, path: str) -> str | None:
 
 
 def _read_wheel_variant(listing: Listing, path: str) -> Variant | None:
-    if path not in listing.files:
-        return None
-    data = listing.read(path, LARGEST_VARIANT)
+    data = listing.read(path, LARGEST_VARIANT) if path in listing.files else None
     try:
         return None if data is None else read_variant(data)
     except ValueError as error:
