@@ -86,7 +86,12 @@ def read_variants(data: bytes) -> VariantMetadata:
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the variant metadata are no JSON: {error}") from None
     _check_type(document, dict, "the variant metadata")
-    _check_version(document.get("$schema"))
+    version = _VERSION.search(str(document.get("$schema")))
+    if version is not None and int(version[1]) > _MAJOR:
+        raise ValueError(
+            f"the variant metadata are of version {version[1]} of their format, and {_MAJOR} is "
+            "the last that is known"
+        )
     priorities = _check_type(document.get("default-priorities"), dict, "`default-priorities`")
     variants = _check_type(document.get("variants"), dict, "`variants`")
     if not 0 < len(variants) <= _MOST_LABELS:
@@ -123,15 +128,6 @@ def _reject_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(result) != len(pairs):
         raise ValueError("the variant metadata say something twice: a key of an object is repeated")
     return result
-
-
-def _check_version(schema: object) -> None:
-    match = _VERSION.search(schema) if isinstance(schema, str) else None
-    if match is not None and int(match[1]) > _MAJOR:
-        raise ValueError(
-            f"the variant metadata are of version {match[1]} of their format, and {_MAJOR} is the "
-            "last that is known"
-        )
 
 
 def _parse_properties(value: object) -> Properties:

@@ -23,6 +23,8 @@ _BASES = {
 }
 
 
+#: Functions that end the process.
+_ENDING = frozenset({"sys.exit", "os._exit", "exit", "quit", "os.abort"})
 #: Names of context managers for imports that may fail (`try_import`, `optional`).
 _FORGIVING = re.compile(r"import|suppress|optional|ignore")
 
@@ -176,13 +178,9 @@ def certain_exception(body: Iterable[ast.stmt]) -> str | None:
                 return "Exception"
             case ast.Raise(exc=ast.expr() as raised):
                 return last_name(raised) or "Exception"
-            case ast.Expr(value=ast.Call(func=called)) if _ends_the_process(called):
+            case ast.Expr(value=ast.Call(func=called)) if ast.unparse(called) in _ENDING:
                 return "SystemExit"
     return None
-
-
-def _ends_the_process(called: ast.expr) -> bool:
-    return ast.unparse(called) in ("sys.exit", "os._exit", "exit", "quit", "os.abort")
 
 
 def _make_handler(
@@ -193,18 +191,16 @@ def _make_handler(
     catches = frozenset(exception_names(handler.type, assigned))
     for statement in handler.body:
         match statement:
-            case ast.Expr(value=ast.Call(func=called)) if _ends_the_process(called):
-                return Handler(catches, "SystemExit")
             case ast.Raise(exc=None):
                 return Handler(catches, "")
             case ast.Raise(exc=ast.Name(id=name)) if name == handler.name:
                 return Handler(catches, "")
-            case ast.Raise(exc=ast.Call(func=raised)) | ast.Raise(exc=ast.expr() as raised):
-                return Handler(catches, last_name(raised) or "Exception")
             case ast.Assign(targets=[ast.Name(id=kept)], value=ast.Name(id=name)) if (
                 name == handler.name and kept in raised_later
             ):
                 return Handler(catches, "")
+        if (raised := certain_exception([statement])) is not None:
+            return Handler(catches, raised)
     return Handler(catches)
 
 

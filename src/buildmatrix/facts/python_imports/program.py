@@ -177,7 +177,7 @@ class Program:
 
     def package_of(self, path: str) -> str:
         """Return the package that a relative import with one dot in the file at `path` means."""
-        is_package = path.endswith(("__init__.py", "__init__.pyc"))
+        is_package = path.rpartition("/")[2] in ("__init__.py", "__init__.pyc")
         return self.names[path] if is_package else self.names[path].rpartition(".")[0]
 
     def resolve_name(self, name: str, package: str) -> str:
