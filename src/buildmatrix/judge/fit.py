@@ -6,7 +6,7 @@ decide it. As a warning it leaves the run undecided (`judge.acceptance.leaves_op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from buildmatrix.catalogue import drivers
@@ -16,7 +16,7 @@ from buildmatrix.judge.coverage import code_holders, coverage
 from buildmatrix.judge.findings import split_owner
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.kernel_driver import kernel_driver_reasons
-from buildmatrix.judge.library_versions import Runtime, runtimes
+from buildmatrix.judge.library_versions import runtimes
 from buildmatrix.judge.model import (
     NODE_STATES,
     DeviceFit,
@@ -56,18 +56,25 @@ def undecided_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
     has_driver = version_range(node.driver).lowest is not None
     if present and has_driver and drivers.has_tables(image.backend, image.catalogue):
         fit = node_driver(image, node)
-        if all(runtime.version is None for runtime in present):
-            about = f"the version of {present[0].name} is not known"
-            yield _undecided_runtime(node, present[0], about)
+        runtime, about = None, ""
+        if all(item.version is None for item in present):
+            runtime = present[0]
+            about = f"the version of {runtime.name} is not known"
         elif fit is not None and fit.verdict == "unknown" and fit.runtime is not None:
-            about = f"no table has the toolkit of {fit.runtime.name} ({fit.runtime.version})"
-            yield _undecided_runtime(node, fit.runtime, about)
+            runtime = fit.runtime
+            about = f"no table has the toolkit of {runtime.name} ({runtime.version})"
+        if runtime is not None:
+            yield Reason(
+                state="undecided",
+                severity="warning",
+                about=about,
+                there=f"nothing says whether driver {node.driver} of {node.name} runs it",
+                fix=_undecided_fix(split_owner(runtime.evidence.distribution)[0]),
+            ).shown_by(runtime.evidence)
     for item in image.inventory.distributions:
         strange = (result for result in unsupported(image, item, node) if result.is_strange)
         if item.variant is not None and (lacking := next(strange, None)) is not None:
             yield Reason(
-                rule="BM710",
-                node=node.name,
                 state="undecided",
                 severity="warning",
                 about=f"{item.name} {item.version} is the variant {item.variant.label}",
@@ -76,22 +83,6 @@ def undecided_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
                 path=item.path,
                 fix=_undecided_fix(item.name),
             )
-
-
-def _undecided_runtime(node: NodeClass, runtime: Runtime, about: str) -> Reason:
-    owner = runtime.evidence.distribution
-    return Reason(
-        rule="BM710",
-        node=node.name,
-        state="undecided",
-        severity="warning",
-        about=about,
-        there=f"nothing says whether driver {node.driver} of {node.name} runs it",
-        owner=owner,
-        path=runtime.evidence.path,
-        evidence=(runtime.evidence,),
-        fix=_undecided_fix(owner.partition("==")[0] if owner else None),
-    )
 
 
 def _undecided_fix(distribution: str | None) -> Fix:
@@ -105,14 +96,14 @@ def _undecided_fix(distribution: str | None) -> Fix:
 # and processor-specific files, and from gaps in the specification.
 
 
-_RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
-    old_driver_reasons,
-    minor_version_reasons,
-    compat_package_reasons,
-    kernel_driver_reasons,
-    unmet_reasons,
-    undecided_reasons,
-)
+_RULES: Mapping[str, Callable[[ImageSubject, NodeClass], Iterator[Reason]]] = {
+    "BM701": old_driver_reasons,
+    "BM702": minor_version_reasons,
+    "BM703": compat_package_reasons,
+    "BM704": kernel_driver_reasons,
+    "BM705": unmet_reasons,
+    "BM710": undecided_reasons,
+}
 #: State functions of rules that do not concern node classes alone.
 _PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[GridState]], ...] = (
     find_artifact_states,
@@ -155,12 +146,9 @@ def mark_accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tu
 
 def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
     said: list[GridState] = [
-        (
-            reason.state,
-            FitReason(reason.rule, reason.text, distribution=split_owner(reason.owner)[0]),
-        )
-        for rule in _RULES
-        for reason in rule(image, node)
+        (reason.state, FitReason(code, reason.text, distribution=split_owner(reason.owner)[0]))
+        for code, reasons in _RULES.items()
+        for reason in reasons(image, node)
     ]
     said += (item for rule in _PARTLY for item in rule(image, node))
     said += _driver(image, node)
@@ -203,9 +191,9 @@ def _driver(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
         text = f"driver {node.driver} is newer than every table, and judged as {newest}"
         yield "ok", FitReason("", text)
     fit = node_driver(image, node)
-    if fit is None:
+    if fit is None or fit.compat is None:
         return
-    if fit.is_cured and fit.verdict in ("line", "refused") and fit.compat is not None:
+    if fit.is_cured and fit.verdict in ("line", "refused"):
         text = f"{fit.name}; the forward-compatibility package {fit.compat.path} stands in for it"
         yield "compat-package", FitReason("", text)
 
@@ -228,18 +216,17 @@ def _devices(
         holders = coverage(image, arch).holders
         lacking = [item for item in holders if item.served.is_missing]
         for item in holders:
-            grade = item.served.grade
-            holder = item.holder
-            name = split_owner(holder.owner)[0]
-            if item.served.is_missing:
-                amount = "next to no" if item.served.is_of_most else "no"
-                text = f"{holder.name} has {amount} device code for {arch}"
+            served, holder = item.served, item.holder.name
+            name = split_owner(item.holder.owner)[0]
+            if served.is_missing:
+                amount = "next to no" if served.is_of_most else "no"
+                text = f"{holder} has {amount} device code for {arch}"
                 is_refused = name in errors or len(lacking) == len(holders)
                 state: NodeState = "refused" if is_refused else "ok"
                 yield state, FitReason("BM402", text, distribution=name)
-            elif grade == "jit":
-                text = f"the code of {holder.name} is compiled for {arch} at the first start"
+            elif served.grade == "jit":
+                text = f"the code of {holder} is compiled for {arch} at the first start"
                 yield "jit", FitReason("BM403", text, distribution=name)
-            elif grade in ("none", "unknown"):
-                text = f"whether {holder.name} has device code for {arch} is not known"
+            elif served.grade in ("none", "unknown"):
+                text = f"whether {holder} has device code for {arch} is not known"
                 yield "undecided", FitReason("BM402", text, distribution=name)

@@ -36,9 +36,20 @@ def kernel_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reas
     runtime = next((item for item in runtimes(image) if item.version is not None), None)
     if runtime is None or driver.lowest is None:
         return
-    yield from _floor(image, node, driver, runtime)
+    catalogue, backend = image.catalogue, image.backend
+    floor = drivers.floor(runtime.version or "", backend, catalogue)
+    # BM701 covers toolkits with their own drivers.
+    is_floor = not drivers.select_entries(catalogue.toolkit_drivers, backend)
+    if floor is not None and is_floor and not drivers.meets(driver.lowest, floor.driver):
+        asks = f", which asks for driver {floor.driver} or later"
+        yield _misfit(image, node, runtime, floor, asks=asks)
     yield from _pair(image, node, driver, runtime)
-    yield from _release(image, node, driver, runtime)
+    version = numbers(runtime.version or "") or ()
+    for row in drivers.select_entries(catalogue.driver_releases, backend):
+        count = min(row.components, len(version), len(driver.lowest))
+        if version[:count] != driver.lowest[:count]:
+            asks = ", whose driver is of the same release"
+            yield _misfit(image, node, runtime, row, asks=asks)
 
 
 def _kernel(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
@@ -52,26 +63,12 @@ def _kernel(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
             ):
                 state, severity = _rate_entry(row)
                 yield Reason(
-                    rule="BM704",
-                    node=node.name,
                     state=state,
                     severity=severity,
                     about=f"{arch} needs Linux {row.kernel}",
                     there=f"{node.name} has kernel {node.kernel}",
                     fix=Fix("pin", f"upgrade the kernel of {node.name} to {row.kernel} or later"),
                 )
-
-
-def _floor(
-    image: ImageSubject, node: NodeClass, driver: VersionRange, runtime: Runtime
-) -> Iterator[Reason]:
-    catalogue, backend = image.catalogue, image.backend
-    row = drivers.floor(runtime.version or "", backend, catalogue)
-    # BM701 covers toolkits with their own drivers.
-    if row is None or drivers.select_entries(catalogue.toolkit_drivers, backend):
-        return
-    if driver.lowest is not None and not drivers.meets(driver.lowest, row.driver):
-        yield _reason(image, node, runtime, row, f"which asks for driver {row.driver} or later", "")
 
 
 def _pair(
@@ -81,81 +78,48 @@ def _pair(
     if not drivers.select_entries(catalogue.driver_pairs, backend):
         return
     row = drivers.pair_of(driver, backend, catalogue)
-    about = runtime.about(backend, catalogue)
     there = f"{node.name} has driver {driver.text}"
     if row is None:
-        yield _open(node, runtime, about, f"{there}, which is in no table")
-        return
-    if drivers.is_beyond(driver, backend, catalogue):
-        there += f", which is newer than every table and judged as {row.driver}"
-    if runtime.version in row.runtimes:
-        return
-    if runtime.version in row.partly or len(numbers(runtime.version or "") or ()) < 2:
-        yield _open(
-            node, runtime, about, f"{there}, and the two were tested together in part alone"
-        )
-        return
-    yield _reason(
-        image,
-        node,
-        runtime,
-        row,
-        "",
-        f", which was tested with {listing(row.runtimes)}",
-    )
-
-
-def _release(
-    image: ImageSubject, node: NodeClass, driver: VersionRange, runtime: Runtime
-) -> Iterator[Reason]:
-    version = numbers(runtime.version or "")
-    for row in drivers.select_entries(image.catalogue.driver_releases, image.backend):
-        if version is None or driver.lowest is None:
-            continue
-        count = min(row.components, len(version), len(driver.lowest))
-        if version[:count] != driver.lowest[:count]:
-            yield _reason(image, node, runtime, row, "whose driver is of the same release", "")
+        there += ", which is in no table"
+    else:
+        if runtime.version in row.runtimes:
+            return
+        if drivers.is_beyond(driver, backend, catalogue):
+            there += f", which is newer than every table and judged as {row.driver}"
+        if runtime.version not in row.partly and len(numbers(runtime.version or "") or ()) > 1:
+            tested = f", which was tested with {listing(row.runtimes)}"
+            yield _misfit(image, node, runtime, row, tested=tested)
+            return
+        there += ", and the two were tested together in part alone"
+    yield Reason(
+        state="undecided",
+        severity="note",
+        about=runtime.about(backend, catalogue),
+        there=there,
+    ).shown_by(runtime.evidence)
 
 
 def _rate_entry(row: CatalogueEntry) -> tuple[NodeState, Severity]:
     return ("refused", "error") if row.basis in _SURE else ("undecided", "warning")
 
 
-def _open(node: NodeClass, runtime: Runtime, about: str, there: str) -> Reason:
-    return Reason(
-        rule="BM704",
-        node=node.name,
-        state="undecided",
-        severity="note",
-        about=about,
-        there=there,
-        owner=runtime.evidence.distribution,
-        path=runtime.evidence.path,
-        evidence=(runtime.evidence,),
-    )
-
-
-def _reason(
+def _misfit(
     image: ImageSubject,
     node: NodeClass,
     runtime: Runtime,
     row: CatalogueEntry,
-    what: str,
-    then: str,
+    *,
+    asks: str = "",
+    tested: str = "",
 ) -> Reason:
     state, severity = _rate_entry(row)
     return Reason(
-        rule="BM704",
-        node=node.name,
         state=state,
         severity=severity,
-        about=runtime.about(image.backend, image.catalogue) + (f", {what}" if what else ""),
-        there=f"{node.name} has driver {node.driver}{then}",
-        owner=runtime.evidence.distribution,
-        path=runtime.evidence.path,
-        evidence=(runtime.evidence,),
+        about=runtime.about(image.backend, image.catalogue) + asks,
+        there=f"{node.name} has driver {node.driver}{tested}",
         fix=Fix(
             "pin",
             "take a build for a release that was tested with that driver, or change the driver",
         ),
-    )
+    ).shown_by(runtime.evidence)

@@ -38,8 +38,6 @@ _MOST_NAMED = 4
 class Reason:
     """Reason for an image's state on one node class."""
 
-    rule: str
-    node: str
     state: NodeState
     severity: Severity
     #: Part of the image that it is about, the same for all node classes.
@@ -50,6 +48,10 @@ class Reason:
     path: str | None = None
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
+
+    def shown_by(self, evidence: Evidence) -> Reason:
+        """Return the reason with its evidence, which has the owner and the path."""
+        return replace(self, owner=evidence.distribution, path=evidence.path, evidence=(evidence,))
 
     @property
     def text(self) -> str:
@@ -139,8 +141,6 @@ def against_node(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
         if drivers.runs(toolkit, driver, image.backend, image.catalogue) != "refused":
             continue
         yield Reason(
-            rule="BM705",
-            node=node.name,
             state="ok" if is_known else "undecided",
             severity="note" if is_known else "warning",
             about=f"the image has the label {name}={shown(text)}",
@@ -213,8 +213,6 @@ def _unmet_condition(
         outcome = outcomes.pop() if len(outcomes) == 1 else None
     except InvalidConditionError as error:
         return Reason(
-            rule="BM705",
-            node=node.name,
             state="refused",
             severity="error",
             about=about,
@@ -227,8 +225,6 @@ def _unmet_condition(
     toolkit = facts.versions.get("cuda")
     is_cuda = f", which is CUDA {toolkit[0]}.{toolkit[1]}" if toolkit is not None else ""
     return Reason(
-        rule="BM705",
-        node=node.name,
         state="undecided" if outcome is None else "refused",
         severity="note" if outcome is None else "error",
         about=about,

@@ -13,7 +13,7 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.tables import ForwardCompatibility
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.judge.architectures import better_build
-from buildmatrix.judge.coverage import CodeFile, CodeHolder, coverage
+from buildmatrix.judge.coverage import CodeFile, coverage
 from buildmatrix.judge.library_versions import Runtime, device_codes, runtimes
 from buildmatrix.judge.model import Finding, Fix, NodeState, Severity
 from buildmatrix.judge.node_classes import Reason, findings_of
@@ -129,16 +129,6 @@ def _select_demanding(image: ImageSubject) -> tuple[Runtime, ...]:
     )
 
 
-def toolkit_there(fit: NodeDriver, image: ImageSubject) -> str | None:
-    """The newest toolkit that programs find everything of on a node class."""
-    present = fit.driver.lowest
-    if fit.is_cured and fit.compat is not None:
-        present = fit.compat.numbers
-    if present is None:
-        return None
-    return drivers.toolkit_of(present, image.backend, image.catalogue)
-
-
 @once
 def compat_package(
     image: ImageSubject,
@@ -214,25 +204,20 @@ def old_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]
         toolkit, image.backend, image.catalogue
     )
     is_open = fit.is_used and fit.is_enough and fit.is_for_devices is None
+    oldest = drivers.toolkit_of(fit.driver.lowest or (0,), image.backend, image.catalogue)
     yield Reason(
-        rule="BM701",
-        node=node.name,
         state="undecided" if is_open else "refused",
         severity="warning" if is_open else "error",
         about=fit.runtime.about(image.backend, image.catalogue)
         + (f", which no driver before {least.driver} runs" if least is not None else ""),
         there=f"{fit.name}{_compat_words(fit)}",
-        owner=fit.runtime.evidence.distribution,
-        path=fit.runtime.evidence.path,
-        evidence=(fit.runtime.evidence,),
         fix=Fix(
             "pin",
-            f"take a build for the toolkit of that driver "
-            f"({drivers.toolkit_of(fit.driver.lowest or (0,), image.backend, image.catalogue)}), "
+            f"take a build for the toolkit of that driver ({oldest}), "
             + (f"upgrade the driver to {least.driver} or later, " if least is not None else "")
             + "or take the target from the node class (`runs`)",
         ),
-    )
+    ).shown_by(fit.runtime.evidence)
 
 
 def _compat_words(fit: NodeDriver) -> str:
@@ -273,27 +258,26 @@ def minor_version_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reas
         least = drivers.minimum(toolkit, image.backend, image.catalogue) if is_minor else None
         since = f", which has everything from driver {least.driver} on" if least else ""
         yield Reason(
-            rule="BM702",
-            node=node.name,
             state="minor-version",
             severity="note",
             about=fit.runtime.about(image.backend, image.catalogue) + since,
             there=f"{fit.name}, and runs it by minor-version compatibility",
-            owner=fit.runtime.evidence.distribution,
-            path=fit.runtime.evidence.path,
-            evidence=(fit.runtime.evidence,),
             fix=Fix(
                 "pin",
                 "upgrade the driver, or take a build for an older toolkit, where something that "
                 "only a newer driver has is used",
             ),
-        )
+        ).shown_by(fit.runtime.evidence)
     if fit.verdict != "refused" or fit.is_cured:
         yield from _not_compiled(image, node, fit)
 
 
 def _not_compiled(image: ImageSubject, node: NodeClass, fit: NodeDriver) -> Iterator[Reason]:
-    present = toolkit_there(fit, image)
+    driver = fit.compat.numbers if fit.is_cured and fit.compat is not None else fit.driver.lowest
+    if driver is None:
+        return
+    # The newest toolkit that programs find everything of there.
+    present = drivers.toolkit_of(driver, image.backend, image.catalogue)
     if present is None:
         return
     for arch in architectures(node, image.catalogue):
@@ -308,8 +292,20 @@ def _not_compiled(image: ImageSubject, node: NodeClass, fit: NodeDriver) -> Iter
                 for file, toolkit in late
                 if compare(numbers(toolkit) or (0,), numbers(present) or (0,)) > 0
             ]
-            if too_new:
-                yield _minor_version_reason(image, node, fit, item.holder, arch, too_new, present)
+            if not too_new:
+                continue
+            first, toolkit = max(too_new, key=lambda pair: numbers(pair[1]) or (0,))
+            least = drivers.minimum(toolkit, image.backend, image.catalogue)
+            needs = f" (driver {least.driver})" if least is not None else ""
+            yield Reason(
+                state="refused",
+                severity="error",
+                about=f"{item.holder.name} has nothing for {arch} but PTX of toolkit "
+                f"{toolkit}{needs} in {listing((file.path for file, _ in too_new), 3)}",
+                there=f"{fit.name}, which compiles PTX up to toolkit {present} and refuses this "
+                "with `unsupported PTX version`",
+                fix=better_build(item.holder, [arch]),
+            ).shown_by(first.evidence)
 
 
 def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
@@ -323,34 +319,6 @@ def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
     return min(named, key=lambda toolkit: numbers(toolkit) or (0,), default=None)
 
 
-def _minor_version_reason(
-    image: ImageSubject,
-    node: NodeClass,
-    fit: NodeDriver,
-    holder: CodeHolder,
-    arch: str,
-    too_new: list[tuple[CodeFile, str]],
-    present: str,
-) -> Reason:
-    first, toolkit = max(too_new, key=lambda pair: numbers(pair[1]) or (0,))
-    least = drivers.minimum(toolkit, image.backend, image.catalogue)
-    needs = f" (driver {least.driver})" if least is not None else ""
-    return Reason(
-        rule="BM702",
-        node=node.name,
-        state="refused",
-        severity="error",
-        about=f"{holder.name} has nothing for {arch} but PTX of toolkit {toolkit}{needs} in "
-        f"{listing((file.path for file, _ in too_new), 3)}",
-        there=f"{fit.name}, which compiles PTX up to toolkit {present} and refuses this with "
-        "`unsupported PTX version`",
-        owner=holder.owner,
-        path=first.path,
-        evidence=(first.evidence,),
-        fix=better_build(holder, [arch]),
-    )
-
-
 # BM703: an image contains the user-space half of a newer driver, which does not help
 
 
@@ -360,65 +328,48 @@ def check_forward_compatibility_package(image: ImageSubject) -> Iterator[Finding
 
 
 def compat_package_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """Yield the problems of the package on a node class."""
+    """Yield the problem of the package on a node class."""
     fit = node_driver(image, node)
     if fit is None or fit.compat is None or fit.driver.lowest is None:
         return
     package = fit.compat
-    about = f"the forward-compatibility package {package.path} has driver {package.driver}"
-    said = _compat_package_words(fit, package)
-    if said is None:
+    folder = package.path.rpartition("/")[0]
+    is_needed = fit.verdict in ("line", "refused")
+    state: NodeState = "refused"
+    severity: Severity = "error"
+    if package.by and not package.is_newer(fit.driver):
+        if fit.driver.lowest[0] <= package.numbers[0]:
+            return
+        there = (
+            f"which is newer, and {package.by} puts the package before it: "
+            "`system has unsupported display driver / cuda driver combination` (803)"
+        )
+        advice = f"take {folder} out of {package.by}"
+    elif fit.is_used and fit.is_for_devices is False:
+        if fit.verdict == "refused":
+            return  # BM701 says so.
+        there = (
+            "and devices that refuse the package: `forward compatibility was attempted on non "
+            "supported HW` (804)"
+        )
+        advice = "take the package out of the image, or the target from the node class"
+    elif fit.is_used and fit.is_for_devices is None and fit.verdict == "line":
+        state, severity = "undecided", "warning"
+        there = (
+            "and it is not known whether its devices take the package, or refuse it with error 804"
+        )
+        advice = "name the `products` of the node class"
+    elif is_needed and not fit.is_used and fit.is_for_devices is not False:
+        state, severity = "minor-version" if fit.verdict == "line" else "refused", "warning"
+        there = "for which the package is made, but nothing brings it into reach"
+        advice = f"add {folder} to LD_LIBRARY_PATH"
+    else:
         return
-    state, severity, text, fix = said
     yield Reason(
-        rule="BM703",
-        node=node.name,
         state=state,
         severity=severity,
-        about=about,
-        there=f"{fit.name}, {text}",
+        about=f"the forward-compatibility package {package.path} has driver {package.driver}",
+        there=f"{fit.name}, {there}",
         path=package.path,
-        fix=Fix("base", fix),
+        fix=Fix("base", advice),
     )
-
-
-def _compat_package_words(
-    fit: NodeDriver, package: CompatPackage
-) -> tuple[NodeState, Severity, str, str] | None:
-    is_needed = fit.verdict in ("line", "refused")
-    if package.by and not package.is_newer(fit.driver):
-        branch = package.numbers[0]
-        if fit.driver.lowest is not None and fit.driver.lowest[0] > branch:
-            return (
-                "refused",
-                "error",
-                f"which is newer, and {package.by} puts the package before it: "
-                "`system has unsupported display driver / cuda driver combination` (803)",
-                f"take {package.path.rpartition('/')[0]} out of {package.by}",
-            )
-        return None
-    if fit.is_used and fit.is_for_devices is False:
-        if fit.verdict == "refused":
-            return None  # BM701 says so.
-        return (
-            "refused",
-            "error",
-            "and devices that refuse the package: `forward compatibility was attempted on non "
-            "supported HW` (804)",
-            "take the package out of the image, or the target from the node class",
-        )
-    if fit.is_used and is_needed and fit.is_for_devices is None and fit.verdict != "refused":
-        return (
-            "undecided",
-            "warning",
-            "and it is not known whether its devices take the package, or refuse it with error 804",
-            "name the `products` of the node class",
-        )
-    if is_needed and not fit.is_used and fit.is_for_devices is not False:
-        return (
-            "minor-version" if fit.verdict == "line" else "refused",
-            "warning",
-            "for which the package is made, but nothing brings it into reach",
-            f"add {package.path.rpartition('/')[0]} to LD_LIBRARY_PATH",
-        )
-    return None

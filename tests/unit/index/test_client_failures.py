@@ -563,7 +563,7 @@ def test_a_file_that_a_server_never_gives_is_not_the_end_of_its_host(
 
 def test_a_host_that_was_given_up_is_asked_again_after_a_while(connects: list[str]) -> None:
     now = [0.0]
-    requests = Requests(HASTY, Credentials((), {}), configured_trust(), clock=lambda: now[0])
+    requests = Requests(HASTY, Credentials((), {}).of, configured_trust(), clock=lambda: now[0])
 
     def ask() -> None:
         with requests.send(parse("http://127.0.0.1:1/"), {}):
@@ -580,7 +580,7 @@ def test_a_host_that_was_given_up_is_asked_again_after_a_while(connects: list[st
 def test_a_thread_that_stops_trying_is_replaced(client: Client) -> None:
     """What waits for another thread goes on by itself when that one says nothing more."""
     hasty = replace(HASTY, request=0.01)
-    requests = Requests(hasty, Credentials((), {}), configured_trust())
+    requests = Requests(hasty, Credentials((), {}).of, configured_trust())
     error = RequestError("x", is_temporary=True, host_message="host", is_unconnected=True)
     error.host = "host"
     thread = threading.Thread(target=requests.pause, args=(error, 1))

@@ -127,7 +127,7 @@ class Credentials:
 
 
 def _login_in_url(address: HttpAddress) -> Login | None:
-    return Login(*address.userinfo, "its URL") if address.userinfo else None
+    return Login.basic(*address.userinfo, "its URL") if address.userinfo else None
 
 
 def _login_in_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
@@ -138,7 +138,7 @@ def _login_in_environment(name: str | None, environment: Mapping[str, str]) -> L
     password = environment.get(f"{prefix}_PASSWORD")
     if user is None and password is None:
         return None
-    return Login(user or "", password or "", f"{prefix}_USERNAME and {prefix}_PASSWORD")
+    return Login.basic(user or "", password or "", f"{prefix}_USERNAME and {prefix}_PASSWORD")
 
 
 def _read_netrc(environment: Mapping[str, str]) -> Mapping[str, Login]:
@@ -150,7 +150,7 @@ def _read_netrc(environment: Mapping[str, str]) -> Mapping[str, Login]:
     except (OSError, RuntimeError, UnicodeDecodeError, netrc.NetrcParseError):
         return {}
     return {
-        host.lower(): Login(user, password or "", str(path))
+        host.lower(): Login.basic(user, password or "", str(path))
         for host, (user, _, password) in hosts.items()
         if host != "default"
     }
@@ -288,7 +288,7 @@ class Client(Closing):
         self.offline = offline
         self._credentials = Credentials(servers(os.environ), os.environ)
         self._requests = Requests(
-            patience or Patience(), self._credentials, configured_trust(), offline=offline
+            patience or Patience(), self._credentials.of, configured_trust(), offline=offline
         )
         self._simple = SimplePages(
             self._requests, self._credentials, pages_of(cache or Cache(None))

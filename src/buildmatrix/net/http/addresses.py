@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from buildmatrix.base.errors import UndecidedError
@@ -128,67 +127,29 @@ def _port_number(parts: SplitResult) -> int:
 # Credentials
 
 
-class Authorization(Protocol):
-    """Credentials for one server."""
-
-    @property
-    def source(self) -> str:
-        """Place where the credentials were found, for messages."""
-
-    def header(self) -> str:
-        """Return the value of the `Authorization` header."""
-
-
-class Logins(Protocol):
-    """Credentials by server."""
-
-    def of(self, address: HttpAddress) -> Authorization | None:
-        """Return the credentials for the server of `address`, which may be a redirect's target."""
-
-
-@dataclass(frozen=True, slots=True)
-class SingleOriginLogins:
-    """Credentials for one origin, never sent to the targets of its redirects."""
-
-    origin: Origin
-    authorization: Authorization | None
-
-    def of(self, address: HttpAddress) -> Authorization | None:
-        """See `Logins`."""
-        return self.authorization if address.origin == self.origin else None
-
-
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """A token from a token server."""
-
-    token: str
-    source: str
-
-    def header(self) -> str:
-        """Return the value of the `Authorization` header (RFC 6750)."""
-        return f"Bearer {self.token}"
-
-    def __repr__(self) -> str:
-        return f"Bearer(source={self.source!r})"
-
-
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user name and a password."""
+    """Credentials for one server."""
 
-    user: str
-    password: str
+    #: Value of the `Authorization` header.
+    header: str = field(repr=False)
     #: Place where they were found, for messages.
     source: str
 
-    def header(self) -> str:
-        """Return the value of the `Authorization` header (RFC 7617)."""
-        token = base64.b64encode(f"{self.user}:{self.password}".encode())
-        return f"Basic {token.decode('ascii')}"
+    @classmethod
+    def basic(cls, user: str, password: str, source: str) -> Login:
+        """Make credentials of a user name and a password (RFC 7617)."""
+        token = base64.b64encode(f"{user}:{password}".encode())
+        return cls(f"Basic {token.decode('ascii')}", source)
 
-    def __repr__(self) -> str:
-        return f"Login(source={self.source!r})"
+
+#: Returns the credentials for the server of an address, which may be a redirect's target.
+Logins = Callable[[HttpAddress], Login | None]
+
+
+def only_for(origin: Origin, login: Login | None) -> Logins:
+    """Return credentials for one origin, never sent to the targets of its redirects."""
+    return lambda address: login if address.origin == origin else None
 
 
 # Certificates

@@ -9,9 +9,11 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from json import JSONDecodeError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.strict_json import parse_json
 from buildmatrix.net.http.addresses import HttpAddress, Logins, Trust
 from buildmatrix.net.http.failures import READING_METHODS, Patience, RequestError, error_for_status
 
@@ -73,6 +75,14 @@ class HttpResponse:
                     f"{self.address}: response exceeds the limit of {limit >> 20} MiB"
                 )
         return bytes(data)
+
+    def json_object(self, limit: int) -> dict[str, Any] | None:
+        """Return the body as a JSON object, None if it is something else. Raises RequestError."""
+        try:
+            document = parse_json(self.read(limit))
+        except JSONDecodeError:
+            return None
+        return document if isinstance(document, dict) else None
 
 
 def _iter_decoded(response: HttpResponse) -> Iterator[bytes]:
@@ -298,10 +308,10 @@ class Requests:
         transport = self._connect()
         traffic = traffic or self.traffic
         for _ in range(MAX_REDIRECTS + 1):
-            login = (logins or self._logins).of(address)
+            login = (logins or self._logins)(address)
             sent = [("User-Agent", _user_agent()), *headers.items()]
             if login is not None:
-                sent.append(("Authorization", login.header()))
+                sent.append(("Authorization", login.header))
             self._reachability.check(address.authority)
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)

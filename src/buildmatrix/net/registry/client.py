@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from json import JSONDecodeError
 from typing import BinaryIO, TypeVar
 from urllib.parse import quote
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import parse_json
 from buildmatrix.facts.trees.base import Closing
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.http.addresses import HttpAddress
@@ -22,7 +19,7 @@ from buildmatrix.net.registry.blobs import BlobPlace, blob_exists, push_blob, st
 from buildmatrix.net.registry.manifests import ManifestBytes, Manifests, Referrers
 from buildmatrix.net.registry.mirrors import Mirrors
 from buildmatrix.net.registry.reference import Reference
-from buildmatrix.net.registry.session import Session
+from buildmatrix.net.registry.session import Session, error_about, next_page
 
 # Lists. OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution
 # (https://distribution.github.io/distribution/spec/api/#catalog), which many registries lack or
@@ -39,100 +36,69 @@ _MAX_PAGE_BYTES = 16 << 20
 _MAX_PAGES = 10_000
 #: Names per list.
 MAX_NAMES = 1_000_000
-_NEXT = re.compile(r'\s*<([^<>]{1,4096})>\s*;[^,]*\brel="?next"?')
 
 
-class RegistryLists:
-    """Lists of all registries."""
+def _iter_names(
+    session: Session, reference: Reference, where: str, wanted: str, key: str
+) -> Iterator[str]:
+    """Yield the names of all pages, each once. Raises RequestError, maybe after some names."""
+    first = f"{where}?n={_PAGE_NAMES}"
+    place: str | HttpAddress | None = first
+    names: set[str] = set()
+    pages: set[str] = set()
+    #: True if the page was requested without a link to it.
+    is_guessed = False
+    while place is not None:
+        try:
+            page, place = _fetch_page(session, reference, place, wanted, key)
+        except RequestError as error:
+            if error.status != 400 or place != first:
+                raise
+            first = ""
+            page, place = _fetch_page(session, reference, where, wanted, key)
+        if is_guessed and page and names.issuperset(page):
+            what = f"gives {_PAGE_NAMES:,} and no next page: there may be more"
+            raise error_about(reference, wanted, what)
+        is_guessed = place is None and len(page) == _PAGE_NAMES and bool(first)
+        if is_guessed:
+            place = f"{first}&last={quote(page[-1], safe='')}"
+        for name in page:
+            if name not in names:
+                names.add(name)
+                yield name
+        if len(names) > MAX_NAMES:
+            raise error_about(reference, wanted, f"lists more than {MAX_NAMES:,}")
+        if place is not None:
+            target = place.target if isinstance(place, HttpAddress) else place
+            if target in pages or len(pages) >= _MAX_PAGES:
+                raise error_about(reference, wanted, "has no last page")
+            pages.add(target)
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
-    def repositories(self, host: str) -> Iterator[str]:
-        """See `client.Registry.repositories`."""
-        return self._iter_names(Reference(host, ""), "_catalog", "its repositories", "repositories")
+def _fetch_page(
+    session: Session, reference: Reference, where: str | HttpAddress, wanted: str, key: str
+) -> tuple[list[str], HttpAddress | None]:
+    """Return the names of a page, and the address of the next one."""
 
-    def tags(self, reference: Reference) -> Iterator[str]:
-        """See `client.Registry.tags`."""
-        whole = Reference(reference.host, reference.repository)
-        return self._iter_names(whole, "tags/list", "its tags", "tags")
+    def work() -> tuple[list[str], HttpAddress | None]:
+        with session.ask(
+            reference,
+            "GET",
+            where,
+            wanted,
+            headers={"Accept": "application/json"},
+            length=_MAX_PAGE_BYTES,
+        ) as response:
+            document = response.json_object(_MAX_PAGE_BYTES)
+            if document is None:
+                raise error_about(reference, wanted, "returned no JSON object")
+            # `null`: all tags of the repository were deleted.
+            names = document.get(key) or []
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise error_about(reference, wanted, "returned no list of names")
+            return names, next_page(reference, wanted, response)
 
-    def _iter_names(self, reference: Reference, where: str, wanted: str, key: str) -> Iterator[str]:
-        """Yield the names of all pages, each once. Raises RequestError, maybe after some names."""
-        first = f"{where}?n={_PAGE_NAMES}"
-        place: str | HttpAddress | None = first
-        names: set[str] = set()
-        pages: set[str] = set()
-        #: True if the page was requested without a link to it.
-        is_guessed = False
-        while place is not None:
-            try:
-                page, place = self._fetch_page(reference, place, wanted, key)
-            except RequestError as error:
-                if error.status != 400 or place != first:
-                    raise
-                first = ""
-                page, place = self._fetch_page(reference, where, wanted, key)
-            if is_guessed and page and names.issuperset(page):
-                raise self._error(
-                    reference, wanted, f"gives {_PAGE_NAMES:,} and no next page: there may be more"
-                )
-            is_guessed = place is None and len(page) == _PAGE_NAMES and bool(first)
-            if is_guessed:
-                place = f"{first}&last={quote(page[-1], safe='')}"
-            for name in page:
-                if name not in names:
-                    names.add(name)
-                    yield name
-            if len(names) > MAX_NAMES:
-                raise self._error(reference, wanted, f"lists more than {MAX_NAMES:,}")
-            if place is not None:
-                target = place.target if isinstance(place, HttpAddress) else place
-                if target in pages or len(pages) >= _MAX_PAGES:
-                    raise self._error(reference, wanted, "has no last page")
-                pages.add(target)
-
-    def _fetch_page(
-        self, reference: Reference, where: str | HttpAddress, wanted: str, key: str
-    ) -> tuple[list[str], HttpAddress | None]:
-        """Return the names of a page, and the address of the next one."""
-
-        def work() -> tuple[list[str], HttpAddress | None]:
-            with self._session.ask(
-                reference,
-                "GET",
-                where,
-                wanted,
-                headers={"Accept": "application/json"},
-                length=_MAX_PAGE_BYTES,
-            ) as response:
-                try:
-                    document = parse_json(response.read(_MAX_PAGE_BYTES))
-                except JSONDecodeError:
-                    document = None
-                if not isinstance(document, dict):
-                    raise self._error(reference, wanted, "returned no JSON object")
-                # `null`: all tags of the repository were deleted.
-                names = document.get(key) or []
-                if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                    raise self._error(reference, wanted, "returned no list of names")
-                link = _NEXT.match(response.headers.get("link", ""))
-                if link is None:
-                    return names, None
-                try:
-                    following = response.address.join(link[1])
-                except UndecidedError as error:
-                    raise self._error(reference, wanted, f"says: {error.message}") from None
-                # Credentials stay with the registry.
-                if following.host != response.address.host:
-                    raise self._error(reference, wanted, "has the next page on another server")
-                # A registry behind a proxy may not know its own scheme and port.
-                return names, replace(response.address, target=following.target)
-
-        return self._session.retry(work)
-
-    def _error(self, reference: Reference, wanted: str, what: str) -> RequestError:
-        return RequestError(f"{reference.name}: the registry, asked for {wanted}, {what}")
+    return session.retry(work)
 
 
 _Result = TypeVar("_Result")
@@ -184,12 +150,8 @@ class Registry(Closing):
                 authorities=mirrors.authorities,
             )
             self._mirror_manifests = Manifests(self._mirror_session)
+        self._sessions = {self._session, self._mirror_session}
         self._referrers = Referrers(self._session, self._manifests)
-        self._lists = RegistryLists(self._session)
-
-    @property
-    def _sessions(self) -> set[Session]:
-        return {self._session, self._mirror_session}
 
     def close(self) -> None:
         """Close all connections; pending requests fail."""
@@ -219,11 +181,7 @@ class Registry(Closing):
         A tag may move at any time. Every call downloads the document, so that the digest is that of
         existing bytes.
         """
-        return self._read(
-            reference,
-            self._mirror_manifests.fetch,
-            self._manifests.fetch,
-        ).descriptor
+        return self._read(reference, Manifests.fetch).descriptor
 
     def digest(self, reference: Reference, known: str = "") -> str:
         """Return the digest that the registry states for `reference`.
@@ -233,11 +191,7 @@ class Registry(Closing):
         """
         if reference.digest:
             return reference.digest
-        claimed = self._read(
-            reference,
-            lambda place: self._mirror_manifests.digest(place, known),
-            lambda place: self._manifests.digest(place, known),
-        )
+        claimed = self._read(reference, lambda manifests, place: manifests.digest(place, known))
         return claimed or self.resolve(reference).digest
 
     def manifest(self, reference: Reference) -> ManifestBytes:
@@ -245,11 +199,7 @@ class Registry(Closing):
 
         Documents requested by digest are cached.
         """
-        return self._read(
-            reference,
-            self._mirror_manifests.read,
-            self._manifests.read,
-        )
+        return self._read(reference, Manifests.read)
 
     @contextmanager
     def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
@@ -292,38 +242,34 @@ class Registry(Closing):
 
         Most public registries do not list them.
         """
-        return self._lists.repositories(host)
+        whole = Reference(host, "")
+        return _iter_names(self._session, whole, "_catalog", "its repositories", "repositories")
 
     def tags(self, reference: Reference) -> Iterator[str]:
         """Yield the tags of a repository; never asks mirrors."""
-        return self._lists.tags(reference)
+        whole = Reference(reference.host, reference.repository)
+        return _iter_names(self._session, whole, "tags/list", "its tags", "tags")
 
     def _locate(self, reference: Reference) -> tuple[Reference, ...]:
         """Return working mirrors, followed by the registry itself."""
         if self._mirrors is None:
             return (reference,)
-        locations = self._mirrors.locate(reference)
-        return (
-            *(item for item in locations.mirrors if item.host not in self._broken),
-            locations.origin,
-        )
+        *mirrors, origin = self._mirrors.locate(reference)
+        return (*(item for item in mirrors if item.host not in self._broken), origin)
 
     def _read(
-        self,
-        reference: Reference,
-        of_mirror: Callable[[Reference], _Result],
-        of_registry: Callable[[Reference], _Result],
+        self, reference: Reference, work: Callable[[Manifests, Reference], _Result]
     ) -> _Result:
         *mirrors, origin = self._locate(reference)
         for place in mirrors:
             try:
-                response = of_mirror(place)
+                response = work(self._mirror_manifests, place)
             except UndecidedError as error:
                 self._skip_mirror(place, error)
                 continue
             self._note_mirror(reference, place)
             return response
-        return of_registry(origin)
+        return work(self._manifests, origin)
 
     def _note_mirror(self, reference: Reference, place: Reference) -> None:
         self._note_once(f"{reference.name}: read from the mirror {place.host}")

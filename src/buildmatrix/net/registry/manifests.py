@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import structs
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable
@@ -27,7 +28,7 @@ from buildmatrix.net.http.addresses import HttpAddress
 from buildmatrix.net.http.failures import RequestError
 from buildmatrix.net.http.requests import HttpResponse
 from buildmatrix.net.registry.reference import Reference, digest_of, is_digest
-from buildmatrix.net.registry.session import Session
+from buildmatrix.net.registry.session import Session, error_about, next_page
 
 ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))
 #: Bytes of cached documents.
@@ -190,7 +191,6 @@ _MAX_PAGES = 100
 _MAX_REFERRERS = 10_000
 #: Attempts to write the fallback tag against concurrent writers.
 _TRIES = 5
-_NEXT = re.compile(r'\s*<([^<>]{1,4096})>\s*;[^,]*\brel="?next"?')
 
 
 class Referrers:
@@ -203,9 +203,9 @@ class Referrers:
     def read(self, reference: Reference, digest: str, artifact_type: str) -> list[Descriptor]:
         """See `client.Registry.referrers`."""
         reference = reference.at(digest)
-        entries = self._read_api(reference, artifact_type)
+        entries: Iterable[Descriptor] | None = self._read_api(reference, artifact_type)
         if entries is None:
-            entries = self._read_tag(reference)
+            entries = self._read_tagged_index(reference).manifests
         kept = (entry for entry in entries if artifact_type in ("", entry.artifact_type))
         return list({entry.digest: entry for entry in kept}.values())
 
@@ -218,10 +218,8 @@ class Referrers:
             raise UndecidedError(f"{where} names no subject")
         untagged = Reference(reference.host, reference.repository)
         written, taken = self._manifests.write(untagged, data, manifest.media_type or MANIFEST)
-        entry = Descriptor(
-            media_type=written.media_type,
-            digest=written.digest,
-            size=written.size,
+        entry = structs.replace(
+            written,
             artifact_type=manifest.artifact_type or manifest.config.media_type,
             annotations=manifest.annotations,
         )
@@ -232,14 +230,15 @@ class Referrers:
     def _read_api(self, reference: Reference, artifact_type: str) -> list[Descriptor] | None:
         """Return the entries of the referrers API; None if the registry has none."""
         query = f"?artifactType={quote(artifact_type, safe='')}" if artifact_type else ""
+        wanted = f"the referrers of {reference.digest}"
         where: str | HttpAddress = f"referrers/{reference.digest}{query}"
         entries: list[Descriptor] = []
         for _ in range(_MAX_PAGES):
-            page = self._fetch_page(reference, where)
+            page = self._fetch_page(reference, where, wanted)
             if page is None:
                 # Only the first page can tell that the API is missing.
                 if entries:
-                    raise self._error(reference, "returned a part of them only")
+                    raise error_about(reference, wanted, "returned a part of them only")
                 return None
             descriptors, following = page
             entries += descriptors
@@ -248,13 +247,12 @@ class Referrers:
             if len(entries) > _MAX_REFERRERS:
                 break
             where = following
-        raise self._error(reference, f"returned more than {_MAX_REFERRERS}, or no last page")
+        what = f"returned more than {_MAX_REFERRERS}, or no last page"
+        raise error_about(reference, wanted, what)
 
     def _fetch_page(
-        self, reference: Reference, where: str | HttpAddress
+        self, reference: Reference, where: str | HttpAddress, wanted: str
     ) -> tuple[Iterable[Descriptor], HttpAddress | None] | None:
-        wanted = f"the referrers of {reference.digest}"
-
         def work() -> tuple[Iterable[Descriptor], HttpAddress | None] | None:
             with self._session.ask(
                 reference,
@@ -269,18 +267,9 @@ class Referrers:
                 if response.status != 200:
                     return None
                 index = index_of(response.read(MAX_DOCUMENT), f"{reference.name}: {wanted}")
-                link = _NEXT.match(response.headers.get("link", ""))
-                if link is None:
-                    return index.manifests, None
-                following = response.address.join(link[1]).bare()
-                if following.origin != response.address.origin:
-                    raise self._error(reference, "has their next page on another server")
-                return index.manifests, following
+                return index.manifests, next_page(reference, wanted, response)
 
         return self._session.retry(work)
-
-    def _read_tag(self, reference: Reference) -> list[Descriptor]:
-        return list(self._read_tagged_index(reference).manifests)
 
     def _read_tagged_index(self, reference: Reference) -> ImageIndex:
         """Return the index under the fallback tag; empty if there is none."""
@@ -306,15 +295,10 @@ class Referrers:
                 annotations=index.annotations,
             )
             self._manifests.write(tagged, encode(grown), INDEX)
-        if all(
-            other.digest != entry.digest for other in self._read_tagged_index(reference).manifests
-        ):
-            raise self._error(reference, "did not store the new one")
-
-    def _error(self, reference: Reference, what: str) -> RequestError:
-        return RequestError(
-            f"{reference.name}: the registry, asked for the referrers of {reference.digest}, {what}"
-        )
+        index = self._read_tagged_index(reference)
+        if all(other.digest != entry.digest for other in index.manifests):
+            wanted = f"the referrers of {reference.digest}"
+            raise error_about(reference, wanted, "did not store the new one")
 
 
 def _fallback_tag(digest: str) -> str:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
-from buildmatrix.net.http.addresses import HttpAddress, parse
+from buildmatrix.net.http.addresses import parse
 from buildmatrix.net.registry.reference import DOCKER_HUB, Reference
 
 #: Bytes of a settings file.
@@ -68,14 +69,6 @@ class _Rule:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLocations:
-    """Locations of an image: mirrors in order, then its registry."""
-
-    mirrors: tuple[Reference, ...]
-    origin: Reference
-
-
 @dataclass(slots=True)
 class Mirrors:
     """Mirrors of this machine, for all threads.
@@ -96,14 +89,14 @@ class Mirrors:
     _hosts: dict[str, _Rule | None] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def locate(self, reference: Reference) -> ImageLocations:
-        """Return the locations of an image. Raises `SpecError` for invalid settings.
+    def locate(self, reference: Reference) -> tuple[Reference, ...]:
+        """Return the locations of an image: mirrors in order, then its registry.
 
-        Raises `UndecidedError` for a blocked registry.
+        Raises `SpecError` for invalid settings, and `UndecidedError` for a blocked registry.
         """
         rule = self._find_rule(reference)
         if rule is None:
-            return ImageLocations((), reference)
+            return (reference,)
         if rule.blocked_by:
             raise UndecidedError(f"{reference.name}: {rule.blocked_by} blocks it")
         rest = rule.strip_prefix(reference.name) or ""
@@ -113,8 +106,7 @@ class Mirrors:
             if (mirror.serves_digests if reference.digest else mirror.serves_tags)
         )
         origin = _renamed_reference(f"{rule.location}{rest}", reference) or reference
-        mirrors = tuple(place for place in named if place is not None and place != origin)
-        return ImageLocations(mirrors, origin)
+        return (*(place for place in named if place is not None and place != origin), origin)
 
     def _find_rule(self, reference: Reference) -> _Rule | None:
         with self._lock:
@@ -141,10 +133,8 @@ class Mirrors:
         if named := self.environment.get("CONTAINERS_REGISTRIES_CONF"):
             files = [Path(named)]
         else:
-            first = next(
-                (folder for folder in (user, system) if _has_registries_file(folder)), system
-            )
-            files = [first / "registries.conf"]
+            own = user / "registries.conf"
+            files = [own if own.is_file() else system / "registries.conf"]
             for folder in (system, user):
                 files += sorted((folder / "registries.conf.d").glob("*.conf"))
         rules: dict[str, _Rule] = {}
@@ -170,8 +160,11 @@ class Mirrors:
     def _parse_hosts_file(
         self, file: Path, host: str, document: Mapping[str, Any], text: str
     ) -> _Rule:
+        hosts = document.get("host", {})
+        if not isinstance(hosts, dict):
+            raise _spec_error(file, text, "host", "`host` is not a table")
         mirrors = []
-        for url, settings in _table(file, document, "host", text).items():
+        for url, settings in hosts.items():
             if not isinstance(settings, dict):
                 raise _spec_error(file, text, url, f"the host {url} is not a table")
             able = settings.get("capabilities", ["pull", "resolve"])
@@ -182,17 +175,14 @@ class Mirrors:
             )
             if location is not None and "pull" in able:
                 mirrors.append(_Mirror(location, serves_tags="resolve" in able))
-                self._add_authorities(file, settings.get("ca"), location.partition("/")[0])
+                named = settings.get("ca")
+                named = named if isinstance(named, list) else [named]
+                if paths := tuple(file.parent / name for name in named if isinstance(name, str)):
+                    self.authorities[location.partition("/")[0]] = paths
         origin = None
         if isinstance(server := document.get("server"), str):
             origin = self._parse_location(file, server, text)
         return _Rule(host, origin or host, tuple(mirrors))
-
-    def _add_authorities(self, file: Path, authority: object, host: str) -> None:
-        named = authority if isinstance(authority, list) else [authority]
-        paths = tuple(file.parent / name for name in named if isinstance(name, str))
-        if paths:
-            self.authorities[host] = paths
 
     # Docker
 
@@ -239,20 +229,14 @@ class Mirrors:
         else:
             self.note(f"{file}: {address.authority} is skipped: its API is not at {_ROOT}")
             return None
-        if address.scheme == "http" and not self._may_use_http(address):
+        is_plain = bool({address.authority, address.host} & {*self.plain_http})
+        if address.scheme == "http" and not (address.is_loopback or is_plain):
             self.note(
                 f"{file}: {address.authority} is skipped: it has no TLS; name it in "
                 "BUILDMATRIX_PLAIN_HTTP to use it"
             )
             return None
         return f"{address.authority}{path}"
-
-    def _may_use_http(self, address: HttpAddress) -> bool:
-        return address.is_loopback or bool({address.authority, address.host} & {*self.plain_http})
-
-
-def _has_registries_file(folder: Path) -> bool:
-    return (folder / "registries.conf").is_file()
 
 
 def _registry_rules(file: Path) -> Iterator[_Rule]:
@@ -326,13 +310,6 @@ def _read_text(file: Path) -> str | None:
     return data.decode("utf-8", "replace")
 
 
-def _table(file: Path, document: Mapping[str, Any], key: str, text: str) -> Mapping[str, Any]:
-    value = document.get(key, {})
-    if not isinstance(value, dict):
-        raise _spec_error(file, text, key, f"`{key}` is not a table")
-    return value
-
-
 def _spec_error(file: Path, text: str, near: str, message: str) -> SpecError:
     line = _line_of(text, re.escape(near), 0)
     return SpecError([Problem(printable(message), str(file), line)])
@@ -340,7 +317,5 @@ def _spec_error(file: Path, text: str, near: str, message: str) -> SpecError:
 
 def _line_of(text: str, pattern: str, number: int) -> int | None:
     """Return the line of match `number`, counted from 0."""
-    matches: Sequence[re.Match[str]] = list(re.finditer(pattern, text))
-    if number >= len(matches):
-        return None
-    return text.count("\n", 0, matches[number].start()) + 1
+    match = next(islice(re.finditer(pattern, text), number, None), None)
+    return text.count("\n", 0, match.start()) + 1 if match is not None else None

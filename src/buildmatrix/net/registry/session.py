@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import (
-    Authorization,
-    HttpAddress,
-    Login,
-    SingleOriginLogins,
-    Trust,
-    parse,
-)
+from buildmatrix.net.http.addresses import HttpAddress, Login, Trust, only_for, parse
 from buildmatrix.net.http.failures import Patience, RequestError, iter_causes
 from buildmatrix.net.http.machine_indexes import configured_trust
 from buildmatrix.net.http.requests import Body, HttpResponse, Requests, Traffic, drain
@@ -39,14 +33,13 @@ _HANDLED_STATUSES = frozenset({*range(200, 300), 304, *range(400, 600)})
 _CATALOG = ("registry:catalog", "*")
 #: OpenSSL's reason for a response that is not TLS.
 _NO_TLS = "WRONG_VERSION_NUMBER"
-_NO_LOGINS = SingleOriginLogins(("", "", 0), None)
+_NEXT = re.compile(r'\s*<([^<>]{1,4096})>\s*;[^,]*\brel="?next"?')
 
 
 @dataclass(slots=True)
 class _Host:
     """State of one registry."""
 
-    name: str
     base: HttpAddress
     tokens: Tokens
     #: Its latest challenge.
@@ -68,12 +61,7 @@ class Session:
         self._plain_http = frozenset(plain_http)
         self._credentials = RegistryCredentials(environment)
         trust = _load_trust(environment, {} if authorities is None else authorities)
-        self._requests = Requests(
-            patience,
-            _NO_LOGINS,
-            trust,
-            offline=offline,
-        )
+        self._requests = Requests(patience, lambda _: None, trust, offline=offline)
         self._hosts: dict[str, _Host] = {}
         self._lock = threading.Lock()
         self.retry = self._requests.retry
@@ -135,7 +123,7 @@ class Session:
         sent = dict(headers or {})
         if method not in ("GET", "HEAD"):
             sent["Content-Length"] = str(body_length)
-        authorization: Authorization | None = None
+        authorization: Login | None = None
         try:
             for is_last in (False, True):
                 authorization = self._authorization(
@@ -147,7 +135,7 @@ class Session:
                     method=method,
                     length=length + body_length,
                     accepted=_HANDLED_STATUSES,
-                    logins=SingleOriginLogins(host.base.origin, authorization),
+                    logins=only_for(host.base.origin, authorization),
                     body=body,
                     direct=where.is_loopback,
                 ) as response:
@@ -174,7 +162,7 @@ class Session:
                         reference.host,
                         wanted=wanted,
                         login=credentials.login if authorization and is_own else None,
-                        secrets=_secrets_of(authorization),
+                        secrets=authorization.header.split(" ")[1:] if authorization else (),
                         troubles=credentials.troubles,
                         changes=changes,
                     )
@@ -187,9 +175,8 @@ class Session:
         name = reference.host
         if name not in self._hosts:
             base = self._find_base(reference)
-            host = _Host(name, base, Tokens(self._requests, name, base))
             with self._lock:
-                self._hosts.setdefault(name, host)
+                self._hosts.setdefault(name, _Host(base, Tokens(self._requests, name, base)))
         return self._hosts[name]
 
     def _find_base(self, reference: Reference) -> HttpAddress:
@@ -205,11 +192,7 @@ class Session:
         # As in Docker, TLS is optional on loopback. A TLS server answers a plain request with 400
         # or hangs up.
         try:
-            with self._requests.send(
-                plain, {}, accepted=_HANDLED_STATUSES, direct=True
-            ) as response:
-                drain(response)
-                return secure if response.status == 400 else plain
+            return secure if self._ask_status(plain) == 400 else plain
         except RequestError as error:
             import httpcore
 
@@ -223,22 +206,21 @@ class Session:
     def _speaks_tls(self, address: HttpAddress) -> bool:
         """Return True if a server speaks TLS, even with an untrusted certificate."""
         try:
-            with self._requests.send(
-                address, {}, accepted=_HANDLED_STATUSES, direct=True
-            ) as response:
-                drain(response)
+            self._ask_status(address)
         except RequestError as error:
             problems = [cause for cause in iter_causes(error) if isinstance(cause, ssl.SSLError)]
             return any(problem.reason != _NO_TLS for problem in problems)
         return True
 
+    def _ask_status(self, address: HttpAddress) -> int:
+        sending = self._requests.send(address, {}, accepted=_HANDLED_STATUSES, direct=True)
+        with sending as response:
+            drain(response)
+            return response.status
+
     def _authorization(
-        self,
-        reference: Reference,
-        host: _Host,
-        permissions: Permissions,
-        stale: Authorization | None,
-    ) -> Authorization | None:
+        self, reference: Reference, host: _Host, permissions: Permissions, stale: Login | None
+    ) -> Login | None:
         challenge = host.challenge
         if challenge is None:
             return None
@@ -247,7 +229,31 @@ class Session:
             return host.tokens.get_token(challenge, permissions, login, stale)
         if login is None or not (login.user or login.password):
             return None
-        return Login(login.user, login.password, login.source)
+        return Login.basic(login.user, login.password, login.source)
+
+
+def next_page(reference: Reference, wanted: str, response: HttpResponse) -> HttpAddress | None:
+    """Return the address of a list's next page, from the header `Link` (RFC 8288).
+
+    Raises RequestError.
+    """
+    link = _NEXT.match(response.headers.get("link", ""))
+    if link is None:
+        return None
+    try:
+        following = response.address.join(link[1])
+    except UndecidedError as error:
+        raise error_about(reference, wanted, f"says: {error.message}") from None
+    # Credentials stay with the registry.
+    if following.host != response.address.host:
+        raise error_about(reference, wanted, "has the next page on another server")
+    # A registry behind a proxy may not know its own scheme and port.
+    return replace(response.address, target=following.target)
+
+
+def error_about(reference: Reference, wanted: str, what: str) -> RequestError:
+    """Return an error of a registry that was asked for something, and did `what`."""
+    return RequestError(f"{reference.name}: the registry, asked for {wanted}, {what}")
 
 
 def _record_challenge(host: _Host, response: HttpResponse) -> bool:
@@ -258,10 +264,6 @@ def _record_challenge(host: _Host, response: HttpResponse) -> bool:
     }
     host.challenge = offered.get("bearer") or offered.get("basic")
     return host.challenge is not None
-
-
-def _secrets_of(authorization: Authorization | None) -> tuple[str, ...]:
-    return (authorization.header().partition(" ")[2],) if authorization else ()
 
 
 def _describe_server(reference: Reference, response: HttpResponse) -> str:
@@ -288,14 +290,13 @@ def _load_trust(
     Hosts that pip or uv trust without a certificate are not included.
     """
     home = Path(environment.get("HOME") or "/")
-    folders: Sequence[Path] = (
-        home / ".config" / "containers" / "certs.d",
-        Path("/etc/containers/certs.d"),
-        home / ".docker" / "certs.d",
-        Path("/etc/docker/certs.d"),
-    )
     return Trust(
         certificates=configured_trust().certificates,
-        folders=tuple(folders),
+        folders=(
+            home / ".config/containers/certs.d",
+            Path("/etc/containers/certs.d"),
+            home / ".docker/certs.d",
+            Path("/etc/docker/certs.d"),
+        ),
         authorities=authorities,
     )

@@ -11,26 +11,23 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from json import JSONDecodeError
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable, shown
 from buildmatrix.net.http.addresses import (
-    Authorization,
-    Bearer,
     HttpAddress,
     Login,
-    SingleOriginLogins,
+    only_for,
     parse,
 )
 from buildmatrix.net.http.failures import TEMPORARY_STATUSES, RequestError, retry_after
-from buildmatrix.net.http.requests import Body, HttpResponse, Requests
+from buildmatrix.net.http.requests import HttpResponse, Requests
 from buildmatrix.net.registry.credentials import RegistryLogin
 
 # Challenges: the header `WWW-Authenticate` (RFC 9110, 11.6.1), which names the token server
@@ -82,7 +79,7 @@ def error_for_response(
     *,
     wanted: str = "",
     login: RegistryLogin | None = None,
-    secrets: tuple[str, ...] = (),
+    secrets: Sequence[str] = (),
     troubles: tuple[str, ...] = (),
     changes: bool = False,
 ) -> RequestError:
@@ -135,10 +132,10 @@ def _explain_status(
 def _registry_message(response: HttpResponse, secrets: tuple[str, ...]) -> str:
     """Return the registry's own message (distribution specification, "Error Codes")."""
     try:
-        document = parse_json(response.read(_MAX_ERROR))
-    except (JSONDecodeError, UnicodeDecodeError, RequestError):
+        document = response.json_object(_MAX_ERROR)
+    except RequestError:
         return ""
-    errors = document.get("errors") if isinstance(document, dict) else None
+    errors = document.get("errors") if document else None
     first = errors[0] if isinstance(errors, list) and errors else None
     if not isinstance(first, dict):
         return ""
@@ -180,21 +177,21 @@ class Tokens:
         #: API address of the registry.
         self._base = base
         self._lock = threading.Lock()
-        self._cache: dict[tuple[str, Permissions], tuple[Bearer, float]] = {}
+        self._cache: dict[tuple[str, Permissions], tuple[Login, float]] = {}
 
     def get_token(
         self,
         challenge: Challenge,
         permissions: Permissions,
         login: RegistryLogin | None,
-        stale: Authorization | None = None,
-    ) -> Bearer:
+        stale: Login | None = None,
+    ) -> Login:
         """Return a token that allows `permissions`, other than the rejected one `stale`.
 
         Raises RequestError.
         """
         if login is not None and login.registry_token:
-            return Bearer(login.registry_token, login.source)
+            return _bearer(login.registry_token, login.source)
         source = login.source if login else ""
         with self._lock:  # Concurrent threads share one token.
             now = self.clock()
@@ -207,11 +204,9 @@ class Tokens:
             text = response.get("token") or response.get("access_token")
             if not isinstance(text, str) or not _TOKEN.fullmatch(text):
                 raise RequestError(f"the token server of {self._host} returned no token")
-            bearer = Bearer(text, source)
-            self._cache[source, permissions] = (
-                bearer,
-                now + _usable_seconds(response.get("expires_in")),
-            )
+            bearer = _bearer(text, source)
+            end = now + _usable_seconds(response.get("expires_in"))
+            self._cache[source, permissions] = bearer, end
             return bearer
 
     def _request_token(
@@ -235,10 +230,10 @@ class Tokens:
             data = urlencode(single).encode("ascii")
             headers["Content-Type"] = "application/x-www-form-urlencoded"
             headers["Content-Length"] = str(len(data))
-            body = _single_chunk(data)
+            body = partial(iter, (data,))
         else:
             if login is not None:
-                authorization = Login(login.user, login.password, login.source)
+                authorization = Login.basic(login.user, login.password, login.source)
                 fields.append(("account", login.user))
             joint = "&" if "?" in realm.target else "?"
             realm = parse(f"{realm.url}{joint if fields else ''}{urlencode(fields)}")
@@ -248,7 +243,7 @@ class Tokens:
             method="POST" if body else "GET",
             length=_MAX_RESPONSE,
             accepted=_HANDLED_STATUSES,
-            logins=SingleOriginLogins(realm.origin, authorization),
+            logins=only_for(realm.origin, authorization),
             body=body,
             direct=self._is_local(realm),
         ) as response:
@@ -259,7 +254,9 @@ class Tokens:
                     self._host,
                     login=login,
                 )
-            return self._read_document(response)
+            if (document := response.json_object(_MAX_RESPONSE)) is None:
+                raise RequestError(f"the token server of {self._host} returned no JSON object")
+            return document
 
     def _realm_address(self, challenge: Challenge) -> HttpAddress:
         try:
@@ -278,14 +275,10 @@ class Tokens:
     def _is_local(self, realm: HttpAddress) -> bool:
         return self._base.is_loopback and realm.is_loopback
 
-    def _read_document(self, response: HttpResponse) -> Mapping[str, Any]:
-        try:
-            document = parse_json(response.read(_MAX_RESPONSE))
-        except JSONDecodeError:
-            document = None
-        if not isinstance(document, dict):
-            raise RequestError(f"the token server of {self._host} returned no JSON object")
-        return document
+
+def _bearer(token: str, source: str) -> Login:
+    """Return the credentials with a token (RFC 6750)."""
+    return Login(f"Bearer {token}", source)
 
 
 def _format_scopes(permissions: Permissions) -> Iterator[str]:
@@ -300,7 +293,3 @@ def _usable_seconds(seconds: Any) -> float:
         seconds = _DEFAULT_SECONDS
     life = min(float(seconds), _MAX_SECONDS)
     return life - min(_MARGIN, life / 2)
-
-
-def _single_chunk(data: bytes) -> Body:
-    return lambda: iter((data,))
