@@ -8,7 +8,7 @@ from datetime import date
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.catalogue.names import matches, matches_any
-from buildmatrix.judge.findings import run_finding
+from buildmatrix.judge.findings import finding as make_finding
 from buildmatrix.judge.model import SEVERITY_RANK, Acceptance, Finding, Fix, Severity
 from buildmatrix.judge.registry import BY_CODE, rule_of
 from buildmatrix.matrix.document import did_you_mean
@@ -42,18 +42,20 @@ def apply_waivers(
 ) -> tuple[Finding, ...]:
     """The same findings; those that a waiver covers today carry its reason."""
     valid = [waiver for waiver in waivers if today <= waiver.expires]
-    return tuple(
-        next(
-            (
-                replace(
-                    finding, waived=_waiver_reason(waiver), acceptance=_waiver_acceptance(waiver)
-                )
-                for waiver in valid
-                if covers(waiver, finding)
-            ),
-            finding,
-        )
-        for finding in findings
+    return tuple(_apply_waivers(finding, valid) for finding in findings)
+
+
+def _apply_waivers(finding: Finding, valid: Iterable[Waiver]) -> Finding:
+    waiver = next((waiver for waiver in valid if covers(waiver, finding)), None)
+    if waiver is None:
+        return finding
+    expires = waiver.expires.isoformat()
+    return replace(
+        finding,
+        waived=f"{waiver.reason} ({waiver.owner}, until {expires})",
+        acceptance=Acceptance(
+            by="waiver", reason=waiver.reason, owner=waiver.owner, expires=expires
+        ),
     )
 
 
@@ -68,7 +70,37 @@ def check_expired_or_unused_waiver(
     `judged` are the targets that went through all gates. Whether a waiver is of use is only known
     when every target was, so give none of them for a run that looked at a part.
     """
-    return tuple(_stale_waivers(findings, waivers, today, judged))
+    stale = []
+    for waiver in waivers:
+        used = any(covers(waiver, finding) for finding in findings)
+        severity: Severity
+        if used and today > waiver.expires:
+            severity = "warning"
+            message = (
+                f"the waiver for {waiver.rule} expired on {waiver.expires.isoformat()}, and "
+                f"its findings remain; {waiver.owner} accepted them: {waiver.reason}"
+            )
+            advice = "fix its findings, or give it a new `expires`"
+        elif not used and any(not waiver.select or matches_any(waiver.select, t) for t in judged):
+            severity = "note"
+            message = f"the waiver for {waiver.rule} ({waiver.position}) covers nothing"
+            advice = "delete it"
+        else:
+            continue
+        about = (waiver.rule, *waiver.select, waiver.distribution or "", waiver.path or "")
+        stale.append(
+            make_finding(
+                "BM901",
+                None,
+                message,
+                severity=severity,
+                path=waiver.position.file,
+                chain=(str(waiver.position),),
+                fix=Fix("waive", advice),
+                identity="|".join(about),
+            )
+        )
+    return tuple(stale)
 
 
 def covers(waiver: Waiver, finding: Finding) -> bool:
@@ -107,58 +139,6 @@ def ran_out(
     return (
         f"{rule}{of} was accepted{owner} until {acceptance.expires}, which has passed: "
         f"{acceptance.reason}"
-    )
-
-
-def _waiver_reason(waiver: Waiver) -> str:
-    return f"{waiver.reason} ({waiver.owner}, until {waiver.expires.isoformat()})"
-
-
-def _waiver_acceptance(waiver: Waiver) -> Acceptance:
-    return Acceptance(
-        by="waiver",
-        reason=waiver.reason,
-        owner=waiver.owner,
-        expires=waiver.expires.isoformat(),
-    )
-
-
-def _stale_waivers(
-    findings: Collection[Finding],
-    waivers: Iterable[Waiver],
-    today: date,
-    judged: Collection[str],
-) -> Iterator[Finding]:
-    for waiver in waivers:
-        used = any(covers(waiver, finding) for finding in findings)
-        if used and today > waiver.expires:
-            yield _waiver_finding(
-                waiver,
-                "warning",
-                f"the waiver for {waiver.rule} expired on {waiver.expires.isoformat()}, and "
-                f"its findings remain; {waiver.owner} accepted them: {waiver.reason}",
-                "fix its findings, or give it a new `expires`",
-            )
-        elif not used and any(not waiver.select or matches_any(waiver.select, t) for t in judged):
-            yield _waiver_finding(
-                waiver,
-                "note",
-                f"the waiver for {waiver.rule} ({waiver.position}) covers nothing",
-                "delete it",
-            )
-
-
-def _waiver_finding(waiver: Waiver, severity: Severity, message: str, advice: str) -> Finding:
-    return run_finding(
-        "BM901",
-        message,
-        severity=severity,
-        path=waiver.position.file,
-        place=str(waiver.position),
-        identity="|".join(
-            (waiver.rule, *waiver.select, waiver.distribution or "", waiver.path or "")
-        ),
-        fix=Fix("waive", advice),
     )
 
 
@@ -228,15 +208,12 @@ def _apply_policy(finding: Finding, policy: Policy) -> Finding:
         accepted = Acceptance(by="policy", reason=reason)
         return replace(finding, waived=reason, acceptance=accepted)
     judged = finding.judged or finding.severity
-    severity = _choose_severity(judged, rule_of(finding.rule).severity, entry.severity)
+    # A finding that its rule judged milder than usual stays as mild.
+    is_mild = SEVERITY_RANK[judged] < SEVERITY_RANK[rule_of(finding.rule).severity]
+    severity = (
+        min(judged, entry.severity, key=SEVERITY_RANK.__getitem__) if is_mild else entry.severity
+    )
     return replace(finding, severity=severity, judged=judged if severity != judged else None)
-
-
-def _choose_severity(judged: Severity, usual: Severity, policy: Severity) -> Severity:
-    """Return the severity of a finding that its rule `judged`; `usual` is the rule's own."""
-    if SEVERITY_RANK[judged] >= SEVERITY_RANK[usual]:
-        return policy
-    return min(judged, policy, key=lambda severity: SEVERITY_RANK[severity])
 
 
 def _severity_mistakes(entry: RuleSeverity) -> Iterator[tuple[str, str]]:

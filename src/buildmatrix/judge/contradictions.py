@@ -23,7 +23,7 @@ from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.inventory.model import Binary, Distribution
 from buildmatrix.judge.coverage import code_holders
 from buildmatrix.judge.evidence import title
-from buildmatrix.judge.findings import chain_to_file, finding
+from buildmatrix.judge.findings import finding
 from buildmatrix.judge.model import Finding, FitReason, Fix, Severity
 from buildmatrix.judge.node_classes import GridState
 from buildmatrix.judge.subject import ImageSubject, Subject
@@ -338,14 +338,12 @@ def _about_variant(item: Distribution) -> str:
 
 
 def _variant_finding(image: ImageSubject, item: Distribution, fault: str) -> Finding:
-    owner = item.owner
     return finding(
         "BM708",
         image,
         f"{_about_variant(item)}: {fault}",
-        owner=owner,
+        owner=item.owner,
         path=item.path,
-        chain=chain_to_file(image, owner, item.path),
         fix=Fix(
             "upgrade",
             f"take another variant of {item.name}, or a build whose metadata fit its bytes",

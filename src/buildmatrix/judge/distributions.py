@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.releases import Gap, gap, runtime_of_build, toolkit_line
+from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
 from buildmatrix.judge.evidence import title
-from buildmatrix.judge.findings import finding
+from buildmatrix.judge.findings import chain_to_file, finding
 from buildmatrix.judge.fixes import fix, index_fix, line_fix, release_fix
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, Present, Subject
@@ -21,10 +21,11 @@ from buildmatrix.locks.plan import index_of
 # Shared helpers
 
 
-def finding_about(
+def _finding(
     code: str,
     subject: Subject,
     present: Present,
+    match: DistributionMatch,
     message: str,
     *,
     severity: Severity | None = None,
@@ -32,7 +33,8 @@ def finding_about(
     evidence: tuple[Evidence, ...] = (),
     fix: Fix | None = None,
 ) -> Finding:
-    """A finding of rule `code` about a distribution, with the chain down to it."""
+    """A finding of rule `code` about a name or a version, which is the evidence by default."""
+    vendor = vendor or match.vendor
     return finding(
         code,
         subject,
@@ -40,14 +42,17 @@ def finding_about(
         severity=severity,
         vendor=vendor,
         owner=present.owner,
-        evidence=evidence,
-        chain=subject.chain_to(present.name) or (str(present),),
+        evidence=evidence or declaration(present, match, match.vendor or vendor),
         fix=fix,
     )
 
 
-def declaration(present: Present, match: DistributionMatch, vendor: str) -> tuple[Evidence, ...]:
-    """The evidence that a name or a version is."""
+def declaration(
+    present: Present, match: DistributionMatch, vendor: str | None
+) -> tuple[Evidence, ...]:
+    """The evidence that a name or a version is; none without a vendor."""
+    if vendor is None:
+        return ()
     return (
         Evidence(
             kind="declared",
@@ -75,12 +80,6 @@ def is_by_local_version(match: DistributionMatch) -> bool:
     return "+" in match.entry
 
 
-def from_own_index(present: Present, subject: Subject) -> bool:
-    """Return True if a distribution comes from an index that the specification names."""
-    urls = {url.rstrip("/") for url in subject.target.index.values()}
-    return present.index is not None and present.index.rstrip("/") in urls
-
-
 # BM101: a distribution belongs to another backend
 
 
@@ -90,15 +89,14 @@ def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
         severity = _dependency_severity(present, match, subject)
         if severity is None or match.vendor is None or is_by_local_version(match):
             continue
-        yield finding_about(
+        yield _finding(
             "BM101",
             subject,
             present,
+            match,
             f"{name_with_size(present)} {_describe_ownership(match)} "
             f"{title(match.backend, subject.catalogue)}, not usable on {subject.backend}",
             severity=severity,
-            vendor=match.vendor,
-            evidence=declaration(present, match, match.vendor),
             fix=fix(subject, present.name, present.version, "BM101"),
         )
 
@@ -142,15 +140,14 @@ def check_foreign_local_version(subject: Subject) -> Iterator[Finding]:
         if not subject.counts(present, match):
             continue
         local = present.version.partition("+")[2]
-        yield finding_about(
+        yield _finding(
             "BM102",
             subject,
             present,
+            match,
             f"{name_with_size(present)} was built for "
             f"{title(match.backend, subject.catalogue)}: its local version "
             f"is +{local}, and this target is for {subject.backend}",
-            vendor=match.vendor,
-            evidence=declaration(present, match, match.vendor),
             fix=fix(subject, present.name, present.version, "BM102"),
         )
 
@@ -167,15 +164,14 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
         if not subject.counts(present, match):
             continue
         name = title(subject.backend, subject.catalogue)
-        yield finding_about(
+        yield _finding(
             "BM103",
             subject,
             present,
+            match,
             f"{name_with_size(present)} is for {name} {line}, and this target is for {name} "
             f"{expected}: libraries of two lines do not work together",
             severity="error" if match.weight == "strong" else "warning",
-            vendor=match.vendor,
-            evidence=declaration(present, match, match.vendor),
             fix=line_fix(subject, present.name, present.version, expected),
         )
 
@@ -188,14 +184,36 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
 
 def check_default_build(subject: Subject) -> Iterator[Finding]:
     """Default builds of another backend, and CPU builds where an accelerator should be used."""
+    own = subject.catalogue.backends.get(subject.backend)
+    indexes = own.indexes if own is not None else ()
+    families = {route.family for route in indexes}
+    name = title(subject.backend, subject.catalogue)
     matches = {present.owner: match for present, match in subject.matches}
     for present in subject.present:
         match = matches.get(present.owner)
         build = build_of(present.name, subject.catalogue)
-        if match is not None and _is_cpu_build(subject, present, match):
-            yield _cpu_build(subject, present, match)
+        if match is not None and indexes and _is_cpu_build(subject, present, match):
+            yield _finding(
+                "BM104",
+                subject,
+                present,
+                match,
+                f"{name_with_size(present)} is a build for the {match.backend}: it cannot use the "
+                f"devices of {name}",
+                vendor=subject.own_vendor,
+                fix=index_fix(subject, present.name),
+            )
         elif build is not None and _holds_nothing(subject, present, build):
-            yield _other_build(subject, present, build)
+            yield _finding(
+                "BM104",
+                subject,
+                present,
+                build,
+                f"{name_with_size(present)} holds nothing for {name}: this build cannot use its "
+                "devices",
+                severity="error" if present.name in families else "warning",
+                fix=index_fix(subject, present.name) if build.is_routed else None,
+            )
         elif (
             match is not None
             and match.kind in ("default-build", "with-extra")
@@ -210,30 +228,27 @@ def _default_build(
     if match.vendor is None or not subject.is_foreign(match):
         return
     routed = match.is_routed
-    if routed and from_own_index(present, subject):
+    named = {url.rstrip("/") for url in subject.target.index.values()}
+    if routed and present.index is not None and present.index.rstrip("/") in named:
         return
     if not subject.counts(present, match):
         return
-    if not routed and match.weight != "strong" and subject.backend not in match.replace:
+    has_build = subject.backend in match.replace
+    if not routed and match.weight != "strong" and not has_build:
         return
-    yield finding_about(
+    yield _finding(
         "BM104",
         subject,
         present,
+        match,
         f"{name_with_size(present)} is the default build, which is for "
-        f"{title(match.backend, subject.catalogue)}{_other_build_note(subject, match)}",
+        f"{title(match.backend, subject.catalogue)}"
+        + (f"; there is a build for {subject.backend}" if has_build else ""),
         severity="error" if routed or match.weight == "strong" else "warning",
-        vendor=match.vendor,
-        evidence=declaration(present, match, match.vendor),
         fix=index_fix(subject, present.name)
         if routed
         else fix(subject, present.name, present.version, "BM104"),
     )
-
-
-def _other_build_note(subject: Subject, match: DistributionMatch) -> str:
-    has_build = subject.backend in match.replace
-    return f"; there is a build for {subject.backend}" if has_build else ""
 
 
 def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch) -> bool:
@@ -248,47 +263,14 @@ def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch)
     )
 
 
-def _other_build(subject: Subject, present: Present, build: DistributionMatch) -> Finding:
-    backend = subject.catalogue.backends[subject.backend]
-    family = {route.family for route in backend.indexes}
-    name = title(subject.backend, subject.catalogue)
-    return finding_about(
-        "BM104",
-        subject,
-        present,
-        f"{name_with_size(present)} holds nothing for {name}: this build cannot use its devices",
-        severity="error" if present.name in family else "warning",
-        vendor=build.vendor,
-        evidence=declaration(present, build, build.vendor or ""),
-        fix=index_fix(subject, present.name) if build.is_routed else None,
-    )
-
-
 def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> bool:
-    """Return True for a local version without a vendor (`+cpu`), if the backend has an index."""
-    own = subject.catalogue.backends.get(subject.backend)
+    """Return True for a local version without a vendor (`+cpu`) where the backend has one."""
     return (
         match.vendor is None
         and match.backend != subject.backend
         and "+" in present.version
         and is_by_local_version(match)
-        and own is not None
-        and own.vendor is not None
-        and bool(own.indexes)
-    )
-
-
-def _cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> Finding:
-    own = subject.catalogue.backends[subject.backend]
-    return finding_about(
-        "BM104",
-        subject,
-        present,
-        f"{name_with_size(present)} is a build for the {match.backend}: it cannot use the devices "
-        f"of {title(subject.backend, subject.catalogue)}",
-        vendor=own.vendor,
-        evidence=declaration(present, match, own.vendor or ""),
-        fix=index_fix(subject, present.name),
+        and subject.own_vendor is not None
     )
 
 
@@ -309,24 +291,20 @@ def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
             continue
         wanted = title(subject.backend, subject.catalogue)
         wanted += "" if runtime == "any" else f" {runtime}"
-        yield finding_about(
+        others = f" (it has {', '.join(missing.others)})" if missing.others else ""
+        if missing.nearest is not None:
+            others += f"; the nearest that has one is {missing.nearest.release}"
+        yield _finding(
             "BM105",
             subject,
             present,
-            f"{present.name} {missing.release} has no build for {wanted}"
-            f"{_describe_alternatives(missing)}, so {present.version} was taken, which is for "
+            match,
+            f"{present.name} {missing.release} has no build for {wanted}{others}, so "
+            f"{present.version} was taken, which is for "
             f"{title(match.backend, subject.catalogue)}",
             vendor=vendor,
-            evidence=declaration(present, match, match.vendor or vendor),
             fix=release_fix(subject, present.name, missing),
         )
-
-
-def _describe_alternatives(missing: Gap) -> str:
-    others = f" (it has {', '.join(missing.others)})" if missing.others else ""
-    if missing.nearest is None:
-        return others
-    return f"{others}; the nearest that has one is {missing.nearest.release}"
 
 
 # BM108: a build comes from another index than the target's index for its family.
@@ -348,13 +326,12 @@ def check_wrong_index(subject: Subject) -> Iterator[Finding]:
         if strayed is None:
             continue
         wanted, instead = strayed
-        yield finding_about(
+        yield _finding(
             "BM108",
             subject,
             present,
+            match,
             f"{name_with_size(present)} {instead}, and this target takes its family from {wanted}",
-            vendor=match.vendor,
-            evidence=declaration(present, match, match.vendor) if match.vendor else (),
             fix=Fix(
                 "index",
                 f"lock again with `buildmatrix lock`; where nothing changes, name {present.name} "
@@ -412,25 +389,23 @@ def check_two_lines(subject: Subject) -> Iterator[Finding]:
     odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
     present, match = min(odd, key=lambda pair: (len(subject.chain_to(pair[0].name)), pair[0].name))
     name = title(subject.backend, subject.catalogue)
-    yield finding_about(
+    yield _finding(
         "BM109",
         subject,
         present,
+        match,
         f"{name} {' and '.join(sorted(lines, key=int))} are both in this lock: "
         f"{listing(str(item) for item, _ in odd)} beside "
         f"{listing(str(item) for item, _ in lines[expected])} of line {expected}; one process "
         "cannot use both",
-        vendor=match.vendor,
-        evidence=tuple(_line_evidence(lines)),
+        evidence=tuple(
+            item
+            for line in sorted(lines)
+            for pair in lines[line]
+            for item in declaration(*pair, pair[1].vendor)
+        ),
         fix=line_fix(subject, present.name, present.version, expected),
     )
-
-
-def _line_evidence(lines: dict[str, list[tuple[Present, DistributionMatch]]]) -> Iterator[Evidence]:
-    for line in sorted(lines):
-        for present, match in lines[line]:
-            if match.vendor is not None:
-                yield from declaration(present, match, match.vendor)
 
 
 # BM110: a wheel alone unconditionally requires a distribution of another backend.
@@ -450,7 +425,6 @@ def check_foreign_requirement(image: ImageSubject) -> Iterator[Finding]:
         ]
         for vendor in sorted({match.vendor for _, match in required if match.vendor is not None}):
             of_vendor = [(name, match) for name, match in required if match.vendor == vendor]
-            owner = item.owner
             yield finding(
                 "BM110",
                 image,
@@ -458,11 +432,8 @@ def check_foreign_requirement(image: ImageSubject) -> Iterator[Finding]:
                 f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and not usable on "
                 f"{image.backend}",
                 vendor=vendor,
-                owner=owner,
+                owner=item.owner,
                 path=item.path,
-                chain=(
-                    *(image.chain_to(item.name) or (f"{item.name} {item.version}",)),
-                    of_vendor[0][0],
-                ),
+                chain=chain_to_file(image, item.owner, of_vendor[0][0]),
                 fix=fix(image, item.name, item.version, "BM110"),
             )

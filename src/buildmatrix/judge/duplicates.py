@@ -16,7 +16,7 @@ from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.facts.inventory.folders import add_pythonpath, find_visible_distributions
 from buildmatrix.facts.inventory.model import Distribution, PythonPath, SharedPath
 from buildmatrix.judge.evidence import is_base, title, total
-from buildmatrix.judge.findings import chain_to_file, finding, split_owner
+from buildmatrix.judge.findings import finding, split_owner
 from buildmatrix.judge.fixes import line_fix
 from buildmatrix.judge.library_versions import find_overtaking
 from buildmatrix.judge.model import Finding, Fix, Severity
@@ -323,7 +323,6 @@ def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
         owner=first.distribution,
         path=first.path,
         evidence=tuple(sorted(runtimes, key=lambda item: (item.toolkit or "", item.path))),
-        chain=chain_to_file(image, first.distribution, first.path),
         fix=_runtime_fix(image, first, expected),
     )
 

@@ -26,7 +26,7 @@ _SONAME_VERSION = re.compile(r"(\.so)(?:\.\d+)+$")
 
 def finding(
     code: str,
-    subject: Subject,
+    subject: Subject | None,
     message: str,
     *,
     severity: Severity | None = None,
@@ -39,62 +39,33 @@ def finding(
     by_path: bool = False,
     identity: str = "",
 ) -> Finding:
-    """A finding of rule `code`. `owner` is `name==version`, or several of them, comma-separated.
+    """A finding of rule `code`; without a subject, about a file of the project.
 
-    `by_path` says that each path is a finding of its own, and so part of the fingerprint;
-    `identity` is what distinguishes the finding where that is not a path.
+    `owner` is `name==version`, or several of them, comma-separated. `chain` leads to it and its
+    path by default. `by_path` says that each path is a finding of its own, and so part of the
+    fingerprint; `identity` is what distinguishes the finding where that is not a path.
     """
     rule = BY_CODE[code]
     name, version = split_owner(owner)
-    at_least = owner in subject.incomplete and total(evidence) > 0
+    backend = subject.backend if subject is not None else ""
     return Finding(
         rule=code,
         name=rule.name,
         severity=severity or rule.severity,
-        target=subject.target.id,
-        backend=subject.backend,
+        target=subject.target.id if subject is not None else "",
+        backend=backend,
         vendor=vendor,
         message=message,
         distribution=name,
         version=version,
         path=path,
         evidence=evidence,
-        chain=chain,
+        chain=chain or chain_to_file(subject, owner, *([path] if path else [])),
         fix=fix,
-        at_least=at_least,
+        at_least=subject is not None and owner in subject.incomplete and total(evidence) > 0,
         fingerprint=fingerprint(
-            code, subject.backend, name, identity or (path if by_path else None), vendor
+            code, backend, name, identity or (path if by_path else None), vendor
         ),
-    )
-
-
-def run_finding(
-    code: str,
-    message: str,
-    *,
-    path: str,
-    fix: Fix,
-    place: str = "",
-    identity: str = "",
-    severity: Severity | None = None,
-) -> Finding:
-    """A finding of rule `code` about a file of the project, which belongs to no target.
-
-    `place` is where in the file, by default its path; `identity` what distinguishes the finding.
-    """
-    rule = BY_CODE[code]
-    return Finding(
-        rule=code,
-        name=rule.name,
-        severity=severity or rule.severity,
-        target="",
-        backend="",
-        vendor=None,
-        message=message,
-        path=path,
-        chain=(place or path,),
-        fix=fix,
-        fingerprint=fingerprint(code, "", None, identity or path, None),
     )
 
 
@@ -110,22 +81,19 @@ def fingerprint(
     code: str, backend: str, distribution: str | None, path: str | None, vendor: str | None
 ) -> str:
     """Return an identity that does not depend on versions, hashes in file names or the machine."""
-    identity = "\0".join((code, backend, distribution or "", _stable(path or ""), vendor or ""))
+    folder, slash, name = (path or "").rpartition("/")
+    name = _SONAME_VERSION.sub(r"\1", demangle(name))
+    stable = _METADATA.sub(r"*\1", _PYTHON.sub("3", f"{folder}{slash}{name}"))
+    identity = "\0".join((code, backend, distribution or "", stable, vendor or ""))
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def _stable(path: str) -> str:
-    folder, slash, name = path.rpartition("/")
-    name = _SONAME_VERSION.sub(r"\1", demangle(name))
-    return _METADATA.sub(r"*\1", _PYTHON.sub("3", f"{folder}{slash}{name}"))
-
-
-def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:
+def chain_to_file(subject: Subject | None, owner: str | None, *rest: str) -> tuple[str, ...]:
     """Return the chain to the distribution, then to the file and its text."""
     name, version = split_owner(owner)
-    if name is None:
+    if subject is None or name is None:
         return rest
-    return (*(subject.chain_to(name) or (f"{name} {version}",)), *rest)
+    return (*(subject.chain_to(name) or (f"{name} {version or ''}".rstrip(),)), *rest)
 
 
 # One finding per distribution and vendor
@@ -216,7 +184,7 @@ def finding_in_files(
         fix: what makes the finding go away.
     """
     first = first or owned.items[0]
-    rest = (first.path, first.detail) if is_named else (first.path,)
+    chain = chain_to_file(image, owned.owner, first.path, first.detail) if is_named else ()
     return finding(
         code,
         image,
@@ -226,7 +194,7 @@ def finding_in_files(
         owner=owned.owner,
         path=first.path,
         evidence=owned.items,
-        chain=chain_to_file(image, owned.owner, *rest),
+        chain=chain,
         fix=fix,
         by_path=by_path,
     )

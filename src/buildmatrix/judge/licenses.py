@@ -14,7 +14,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.entries import Redistribution
 from buildmatrix.catalogue.names import demangle, matches, matches_any
 from buildmatrix.facts.inventory.model import Distribution
-from buildmatrix.judge.findings import chain_to_file, finding
+from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject, Present
@@ -339,7 +339,6 @@ def _listed_libraries(image: ImageSubject) -> Iterator[Finding]:
             f"{brings} {why}",
             owner=owner,
             path=paths[0],
-            chain=chain_to_file(image, owner, paths[0]),
             fix=_list_fix("take out what brings it", "libraries"),
             identity=f"libraries {why.partition(' (')[0]}",
         )
@@ -367,14 +366,12 @@ def _listed_licenses(image: ImageSubject) -> Iterator[Finding]:
             continue
         entry = next((entry for entry in forbidden if names(expressions, entry)), None)
         why = _forbidden(entry, "licenses") if entry else _missing_entries(allowed, "licenses")
-        owner = item.owner
         yield finding(
             "BM608",
             image,
             f"{item.name} {item.version} has the license {listing(expressions)}, which {why}",
-            owner=owner,
+            owner=item.owner,
             path=item.path,
-            chain=chain_to_file(image, owner, item.path),
             fix=_list_fix(f"take {item.name} out of what asks for it", "licenses"),
             identity="licenses",
         )
@@ -394,7 +391,6 @@ def _withheld(image: ImageSubject) -> Iterator[Finding]:
             f"{_forbidden(entry, 'licenses')}",
             owner=owner,
             path=paths[0],
-            chain=chain_to_file(image, owner, paths[0]),
             fix=_list_fix("leave it in the stage that builds, and out of the image", "licenses"),
             identity="redistribution",
         )
@@ -436,14 +432,12 @@ def check_unknown_license(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _unknown_license(image: ImageSubject, item: Distribution, why: str, identity: str) -> Finding:
-    owner = item.owner
     return finding(
         "BM609",
         image,
         f"{item.name} {item.version}: {why}",
-        owner=owner,
+        owner=item.owner,
         path=item.path,
-        chain=chain_to_file(image, owner, item.path),
         fix=Fix(
             "waive",
             "read its license, and accept it with a [[waive]]",

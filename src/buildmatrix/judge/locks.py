@@ -12,7 +12,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import Needed, Resolution, resolve
-from buildmatrix.judge.findings import finding, run_finding
+from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present
@@ -132,7 +132,6 @@ def check_stale_lock(wheels: Wheels) -> Iterator[Finding]:
         f"the lock {fits} its inputs, and the lock decides what is installed: {wheels.stale}",
         severity=None if wheels.stale.is_proven else "warning",
         path=wheels.target.lock_file or path,
-        chain=(wheels.target.lock_file or path,),
         fix=Fix("upgrade", f"{_lock_again(wheels)}, and commit the result"),
     )
 
@@ -214,11 +213,13 @@ def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
 def check_generated_file_out_of_date(paths: Iterable[str]) -> tuple[Finding, ...]:
     """One finding per path that `build.run` names; they belong to no target."""
     return tuple(
-        run_finding(
+        finding(
             "BM903",
+            None,
             f"{path} in git differs from what the specification and the locks generate",
             path=path,
             fix=Fix("rebuild", "run `buildmatrix generate`, and commit what it writes"),
+            by_path=True,
         )
         for path in sorted(paths)
     )

@@ -15,7 +15,7 @@ from buildmatrix.catalogue.entries import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.judge.artifacts import Artifact, artifacts
-from buildmatrix.judge.findings import chain_to_file, finding, split_owner
+from buildmatrix.judge.findings import finding, split_owner
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.judge.node_classes import GridState
 from buildmatrix.judge.subject import ImageSubject, once
@@ -174,7 +174,6 @@ def _finding(image: ImageSubject, artifact: Artifact, reasons: Sequence[_Reason]
         owner=artifact.owner,
         path=artifact.path,
         evidence=artifact.evidence,
-        chain=chain_to_file(image, artifact.owner, artifact.path),
         fix=Fix(
             "rebuild",
             "compile it on the machines that run it, into a volume that is named after "

@@ -73,7 +73,6 @@ def check_source_only(wheels: Wheels) -> Iterator[Finding]:
             or (verdict is not None and verdict.certain and is_told)
             else "warning",
             owner=f"{name}=={package.version if package is not None else ''}",
-            chain=wheels.chain_to(name) or (label,),
             fix=Fix("pin", advice, accept("BM107", distribution=name)),
         )
 
@@ -183,7 +182,6 @@ def check_unread_file(image: ImageSubject) -> Iterator[Finding]:
             image,
             "layers could not be read: the budget `max-layers` under [policy] is not checked",
             path="layers",
-            chain=("layers",),
             fix=Fix("waive", "see that the layers of the image can be read, or accept it"),
             by_path=True,
         )
@@ -229,7 +227,6 @@ def unread_rests(
             f"{names} could hide {size(total)} of {size(download)}, which was not read: "
             "`audit --deep` reads the rest",
             owner=owner,
-            chain=wheels.chain_to(owner.partition("==")[0]) or (owner.replace("==", " "),),
             fix=Fix("waive", "audit again with `--deep`, or look at the image with `scan`"),
         )
 

@@ -13,7 +13,7 @@ from buildmatrix.base.text import count, listing
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.judge import fixes
 from buildmatrix.judge.advisories.model import Advisories, Advisory, PinAnswer, Unchecked
-from buildmatrix.judge.distributions import finding_about, is_by_local_version
+from buildmatrix.judge.distributions import is_by_local_version
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding, fingerprint
 from buildmatrix.judge.fixes import accept
@@ -53,14 +53,14 @@ def check_known_vulnerability(
             if today > entry.expires and any(entry.id in advisory.names for advisory in left)
         ]
         match = matches.get(present.name)
-        item = finding_about(
+        item = finding(
             "BM801",
             subject,
-            present,
             _vulnerability_message(
                 present, answer, left or answer.advisories, reasons if left else (), late
             ),
             severity=policy.severity,
+            owner=present.owner,
             fix=_vulnerability_fix(subject, present, match, left or answer.advisories),
         )
         yield replace(
@@ -198,12 +198,12 @@ def check_not_checked(subject: Subject, advisories: Advisories) -> Iterator[Find
 def _unknown_packages(
     subject: Subject, present: Present, unchecked: Unchecked, service: str
 ) -> Finding:
-    return finding_about(
+    return finding(
         "BM802",
         subject,
-        present,
         f"{present} could not be checked for known vulnerabilities by {service}: "
         f"{unchecked.reason}",
+        owner=present.owner,
         fix=Fix(
             "waive",
             f"if no advisories are published about {present.name}, accept it with a [[waive]]",
