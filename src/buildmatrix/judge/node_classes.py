@@ -90,7 +90,6 @@ def findings_of(
             owner=first.owner,
             path=first.path,
             evidence=first.evidence,
-            chain=chain_to_file(image, first.owner, *([first.path] if first.path else [])),
             fix=first.fix,
             by_path=first.owner is None,
         )
