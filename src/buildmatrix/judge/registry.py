@@ -38,9 +38,9 @@ class Rule:
 
     code: str
     name: str
-    severity: Severity
     summary: str
-    scope: Scope
+    severity: Severity = "error"
+    scope: Scope = "files"
     #: All but advisories leave a run undecided, unless the finding is a note or waived.
     unknown: Unknown = ""
     #: Kinds of fixes that cure several findings at once, which are then read as one.
@@ -68,207 +68,139 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "BM101",
         "foreign-dependency",
-        "error",
         "a distribution belongs to another backend",
-        "lock",
+        scope="lock",
         shared_fixes=FIX_KINDS,
     ),
-    Rule(
-        "BM102", "foreign-local-version", "error", "a local version names another backend", "lock"
-    ),
+    Rule("BM102", "foreign-local-version", "a local version names another backend", scope="lock"),
     Rule(
         "BM103",
         "other-runtime",
-        "error",
         "a distribution is for another toolkit line",
-        "lock",
+        scope="lock",
         shared_fixes=("index",),
     ),
-    Rule(
-        "BM104", "default-build", "error", "a default build, where this backend has its own", "lock"
-    ),
-    Rule("BM105", "no-build-for-backend", "error", "a release has no build for it", "lock"),
-    Rule("BM106", "stale-lock", "error", "a lock is older than its inputs", "wheels"),
+    Rule("BM104", "default-build", "a default build, where this backend has its own", scope="lock"),
+    Rule("BM105", "no-build-for-backend", "a release has no build for it", scope="lock"),
+    Rule("BM106", "stale-lock", "a lock is older than its inputs", scope="wheels"),
     Rule(
         "BM107",
         "source-only",
-        "warning",
         "no wheel, so nothing is known",
+        "warning",
         "wheels",
         unknown="wheel",
         shares_reason=True,
     ),
-    Rule(
-        "BM108", "wrong-index", "error", "a build is not from the index that is prescribed", "lock"
-    ),
-    Rule(
-        "BM109", "two-lines", "error", "two toolkit lines of one backend are in one lock", "wheels"
-    ),
-    Rule(
-        "BM110",
-        "foreign-requirement",
-        "error",
-        "a wheel requires what belongs to another backend",
-        "files",
-    ),
-    Rule("BM111", "missing-requirement", "error", "a wheel requires what its lock lacks", "wheels"),
-    Rule("BM201", "bundled-foreign-library", "error", "a library of another backend", "files"),
-    Rule(
-        "BM202",
-        "driver-library-in-image",
-        "error",
-        "a driver file that the host must provide",
-        "files",
-    ),
-    Rule("BM203", "foreign-tool", "error", "a tool or bitcode of another backend", "files"),
-    Rule("BM204", "path-owned-twice", "error", "two distributions wrote one path", "files"),
-    Rule("BM205", "distribution-twice", "error", "a distribution is installed twice", "image"),
-    Rule("BM301", "foreign-needed", "error", "a file links a library of another backend", "files"),
-    Rule("BM302", "unresolved-soname", "error", "a file links a library that is missing", "files"),
-    Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library", "files"),
-    Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
-    Rule("BM305", "missing-symbol", "error", "a library lacks symbols that another needs", "files"),
-    Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
-    Rule(
-        "BM402",
-        "missing-architecture",
-        "warning",
-        "no device code for a GPU of the target",
-        "files",
-    ),
-    Rule(
-        "BM403",
-        "only-by-compilation",
-        "warning",
-        "code for a GPU that has to be compiled there",
-        "files",
-    ),
-    Rule("BM404", "partial-architecture", "warning", "kernels that a GPU has no code for", "files"),
-    Rule("BM405", "unused-architecture", "note", "device code for no GPU of the target", "files"),
+    Rule("BM108", "wrong-index", "a build is not from the index that is prescribed", scope="lock"),
+    Rule("BM109", "two-lines", "two toolkit lines of one backend are in one lock", scope="wheels"),
+    Rule("BM110", "foreign-requirement", "a wheel requires what belongs to another backend"),
+    Rule("BM111", "missing-requirement", "a wheel requires what its lock lacks", scope="wheels"),
+    Rule("BM201", "bundled-foreign-library", "a library of another backend"),
+    Rule("BM202", "driver-library-in-image", "a driver file that the host must provide"),
+    Rule("BM203", "foreign-tool", "a tool or bitcode of another backend"),
+    Rule("BM204", "path-owned-twice", "two distributions wrote one path"),
+    Rule("BM205", "distribution-twice", "a distribution is installed twice", scope="image"),
+    Rule("BM301", "foreign-needed", "a file links a library of another backend"),
+    Rule("BM302", "unresolved-soname", "a file links a library that is missing"),
+    Rule("BM303", "two-runtimes", "two toolkit lines of one runtime library"),
+    Rule("BM304", "library-twice", "base and wheels bring the same library", "warning", "image"),
+    Rule("BM305", "missing-symbol", "a library lacks symbols that another needs"),
+    Rule("BM401", "foreign-device-code", "device code for another backend"),
+    Rule("BM402", "missing-architecture", "no device code for a GPU of the target", "warning"),
+    Rule("BM403", "only-by-compilation", "code for a GPU that has to be compiled there", "warning"),
+    Rule("BM404", "partial-architecture", "kernels that a GPU has no code for", "warning"),
+    Rule("BM405", "unused-architecture", "device code for no GPU of the target", "note"),
     Rule(
         "BM501",
         "foreign-dlopen",
-        "note",
         "a file can load a library of another backend",
-        "files",
+        "note",
         at_most="note",
     ),
-    Rule("BM502", "failing-import", "error", "an import fails on this backend", "files"),
-    Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
-    Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
-    Rule("BM603", "size-budget", "error", "it is larger than the policy allows", "files"),
+    Rule("BM502", "failing-import", "an import fails on this backend"),
+    Rule("BM601", "foreign-base", "the base holds another backend's toolkit", scope="image"),
+    Rule("BM602", "foreign-environment", "a variable of another backend is set", scope="image"),
+    Rule("BM603", "size-budget", "it is larger than the policy allows"),
     Rule(
         "BM604",
         "deleted-bytes",
-        "error",
         "a layer holds what a later one deleted",
-        "image",
+        scope="image",
         needs_layers=True,
     ),
-    Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
+    Rule("BM605", "package-cache", "a cache, or packages not installed", "warning", "image"),
     Rule(
         "BM606",
         "artifact-for-other-node-class",
-        "error",
         "what was compiled for other machines, or for another library",
-        "image",
+        scope="image",
     ),
-    Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
-    Rule("BM608", "not-allowed", "error", "the policy forbids it, or does not list it", "files"),
+    Rule("BM607", "unpinned-base", "a base image has no tag, or no digest", "warning", "lock"),
+    Rule("BM608", "not-allowed", "the policy forbids it, or does not list it"),
     Rule(
         "BM609",
         "unknown-license",
-        "warning",
         "it is unknown if its license is on a list",
-        "files",
+        "warning",
         unknown="license",
         shares_reason=True,
     ),
-    Rule("BM701", "driver-too-old", "error", "a runtime asks for a newer driver", "files"),
-    Rule(
-        "BM702",
-        "minor-version-compatibility",
-        "error",
-        "a driver is older than the toolkit, of its line",
-        "files",
-    ),
+    Rule("BM701", "driver-too-old", "a runtime asks for a newer driver"),
+    Rule("BM702", "minor-version-compatibility", "a driver is older than the toolkit, of its line"),
     Rule(
         "BM703",
         "forward-compatibility-package",
-        "error",
         "the user-space half of a newer driver does not work",
-        "files",
     ),
-    Rule("BM704", "kernel-driver", "error", "a runtime and a kernel driver do not fit", "files"),
-    Rule("BM705", "unmet-requirement", "error", "a node class lacks what an image asks", "image"),
+    Rule("BM704", "kernel-driver", "a runtime and a kernel driver do not fit"),
+    Rule("BM705", "unmet-requirement", "a node class lacks what an image asks", scope="image"),
     Rule(
         "BM706",
         "framework-against-libraries",
-        "error",
         "a framework finds other libraries than it was built with",
-        "files",
     ),
-    Rule(
-        "BM707",
-        "contradictory-node-class",
-        "error",
-        "a node class says what cannot be so",
-        "lock",
-    ),
-    Rule(
-        "BM708",
-        "variant-against-bytes",
-        "error",
-        "a wheel variant promises what is not so here",
-        "files",
-    ),
-    Rule(
-        "BM709",
-        "host-instruction-level",
-        "error",
-        "a file needs instructions that a node class lacks",
-        "files",
-    ),
+    Rule("BM707", "contradictory-node-class", "a node class says what cannot be so", scope="lock"),
+    Rule("BM708", "variant-against-bytes", "a wheel variant promises what is not so here"),
+    Rule("BM709", "host-instruction-level", "a file needs instructions that a node class lacks"),
     Rule(
         "BM710",
         "undecided-on-node-class",
-        "warning",
         "it is unknown if it runs on a node class",
+        "warning",
         "image",
         unknown="node",
     ),
     Rule(
         "BM801",
         "known-vulnerability",
-        "error",
         "a distribution has known vulnerabilities",
-        "advisories",
+        scope="advisories",
     ),
     Rule(
         "BM802",
         "not-checked",
-        "warning",
         "it could not be checked for known vulnerabilities",
+        "warning",
         "advisories",
         unknown="advisories",
     ),
     Rule(
-        "BM901", "expired-or-unused-waiver", "warning", "a waiver expired or covers nothing", "run"
+        "BM901", "expired-or-unused-waiver", "a waiver expired or covers nothing", "warning", "run"
     ),
     Rule(
         "BM902",
         "unread-file",
-        "warning",
         "a file could not be read, so nothing is known",
-        "files",
+        "warning",
         unknown="file",
         shares_reason=True,
     ),
     Rule(
         "BM903",
         "generated-file-out-of-date",
-        "warning",
         "a committed generated file is out of date",
+        "warning",
         "run",
     ),
 )
@@ -282,7 +214,7 @@ LOAD_FAILURES = ("BM302", "BM305")
 
 def rule_of(code: str) -> Rule:
     """Return the rule with a code; an empty one for a code of a later version."""
-    return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")
+    return BY_CODE.get(code) or Rule(code, "unknown-rule", "", "note", "run")
 
 
 # Pages of rules
