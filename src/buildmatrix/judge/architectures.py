@@ -9,13 +9,13 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.architectures import READY, grade, is_bound, is_portable
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.facts.device_code.groups import demangle
-from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.facts.device_code.model import CodeGroup
 from buildmatrix.judge.coverage import (
     WORTH,
     CodeFile,
     CodeHolder,
-    Coverage,
     RequiredDevice,
+    Served,
     code_holders,
     coverage,
     finding_of_holder,
@@ -23,6 +23,7 @@ from buildmatrix.judge.coverage import (
     required_devices,
 )
 from buildmatrix.judge.findings import split_owner
+from buildmatrix.judge.library_versions import device_codes
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject
 
@@ -33,21 +34,40 @@ from buildmatrix.judge.subject import ImageSubject
 _MOST_ARCHITECTURES = 8
 
 
+def _served_devices(
+    image: ImageSubject,
+) -> Iterator[tuple[CodeHolder, Sequence[tuple[RequiredDevice, Served]]]]:
+    """Yield each holder of device code, and how it serves the GPUs of the target."""
+    covered = [(device, coverage(image, device.arch)) for device in required_devices(image)]
+    for index, holder in enumerate(code_holders(image) if covered else ()):
+        yield holder, [(device, holders[index].served) for device, holders in covered]
+
+
 def check_missing_architecture(image: ImageSubject) -> Iterator[Finding]:
     """One finding per holder of device code; see the rule's page for how bad it is."""
-    devices = required_devices(image)
-    covered = [(device, coverage(image, device.arch)) for device in devices]
-    for index, item in enumerate(covered[0][1].holders if covered else ()):
-        holder = item.holder
-        missing = _served_devices(covered, index, "none")
+    for holder, served in _served_devices(image):
+        missing = [device for device, code in served if code.grade == "none"]
+        of_most = [
+            device.arch for device, code in served if code.grade == "none" and code.is_of_most
+        ]
         if missing:
-            of_most = [
-                device.arch
-                for device, result in covered
-                if device in missing and result.holders[index].served.is_of_most
-            ]
-            yield _missing_code(image, holder, missing, of_most)
-        unknown = _served_devices(covered, index, "unknown")
+            lives = any(device.node_classes for device in missing) and _is_loaded(image, holder)
+            has = listing(holder.architectures, _MOST_ARCHITECTURES)
+            yield finding_of_holder(
+                "BM402",
+                image,
+                holder,
+                f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail "
+                f"there with `no kernel image`; it has {has}"
+                + (
+                    f", that for {listing(of_most)} in next to none of its objects"
+                    if of_most
+                    else ""
+                ),
+                severity="error" if lives else None,
+                fix=better_build(holder, [device.arch for device in missing]),
+            )
+        unknown = [device for device, code in served if code.grade == "unknown"]
         # The depth of the reading tells unread parts.
         if unknown and not holder.is_partial:
             yield finding_of_holder(
@@ -58,32 +78,6 @@ def check_missing_architecture(image: ImageSubject) -> Iterator[Finding]:
                 "not known: its bytes do not name the GPUs of all of it",
                 severity="note",
             )
-
-
-def _served_devices(
-    covered: Sequence[tuple[RequiredDevice, Coverage]], index: int, grade: str
-) -> list[RequiredDevice]:
-    """The devices that a holder serves just like that."""
-    return [device for device, result in covered if result.holders[index].served.grade == grade]
-
-
-def _missing_code(
-    image: ImageSubject,
-    holder: CodeHolder,
-    missing: Sequence[RequiredDevice],
-    of_most: Sequence[str],
-) -> Finding:
-    lives = any(device.node_classes for device in missing) and _is_loaded(image, holder)
-    return finding_of_holder(
-        "BM402",
-        image,
-        holder,
-        f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail there "
-        f"with `no kernel image`; it has {listing(holder.architectures, _MOST_ARCHITECTURES)}"
-        + (f", that for {listing(of_most)} in next to none of its objects" if of_most else ""),
-        severity="error" if lives else None,
-        fix=better_build(holder, [device.arch for device in missing]),
-    )
 
 
 def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
@@ -120,22 +114,12 @@ def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
 
 def check_only_by_compilation(image: ImageSubject) -> Iterator[Finding]:
     """Yield one finding per holder; a note if portable code is usual, or no class has it."""
-    devices = required_devices(image)
-    covered = [(device, coverage(image, device.arch)) for device in devices]
-    for index, item in enumerate(covered[0][1].holders if covered else ()):
-        holder = item.holder
-        late = [
-            device
-            for device, result in covered
-            if (served := result.holders[index].served).grade == "jit" and served.is_certain
-        ]
+    for holder, served in _served_devices(image):
+        compiled = [pair for pair in served if pair[1].grade == "jit" and pair[1].is_certain]
+        late = [device for device, _ in compiled]
         if not late:
             continue
-        of_most = [
-            device.arch
-            for device, result in covered
-            if device in late and result.holders[index].served.is_of_most
-        ]
+        of_most = [device.arch for device, code in compiled if code.is_of_most]
         usual = all(is_portable(arch) for arch in holder.architectures)
         lives = any(device.node_classes for device in late) and not usual
         yield finding_of_holder(
@@ -178,20 +162,11 @@ class _Gap:
 
 def check_partial_architecture(image: ImageSubject) -> Iterator[Finding]:
     """One finding per holder, about the file with the most such objects."""
-    devices = required_devices(image)
-    groups = {
-        binary.path: binary.elf.code_groups
-        for binary in image.inventory.binaries
-        if devices and binary.elf.code_groups
-    }
-    for index, holder in enumerate(code_holders(image) if groups else ()):
+    groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}
+    for holder, served in _served_devices(image) if any(groups.values()) else ():
         # Where most objects lack it, that is said of the holder (BM402, BM403).
-        of_most = [
-            device
-            for device in devices
-            if not coverage(image, device.arch).holders[index].served.is_of_most
-        ]
-        gaps = [gap for file in holder.files for gap in _gaps(file, groups, of_most)]
+        devices = [device for device, code in served if not code.is_of_most]
+        gaps = [gap for file in holder.files for gap in _gaps(file, groups, devices)]
         gaps.sort(key=lambda gap: (gap.is_late, -gap.objects, gap.file.path))
         if gaps:
             yield _partial_code(image, holder, gaps)
@@ -245,7 +220,8 @@ def _partial_code(image: ImageSubject, holder: CodeHolder, gaps: Sequence[_Gap])
         holder,
         f"{worst.objects} of {count(worst.total, 'object')} in {name} of {holder.name} {verb} no "
         f"{what} for {listing(map(str, worst.devices))}, which {rest}: "
-        f"{_kernels(worst)}{_other_files(len(more))}",
+        + _kernels(worst)
+        + (f"; {count(len(more), 'other file')} of it likewise" if more else ""),
         files=[file for file in holder.files if file.path == worst.file.path or file.path in more],
         severity=None if lives else "note",
         fix=better_build(holder, [device.arch for device in worst.devices]),
@@ -262,10 +238,6 @@ def _kernels(gap: _Gap) -> str:
     return f"kernels{shown} fail there with `no kernel image`"
 
 
-def _other_files(number: int) -> str:
-    return f"; {count(number, 'other file')} of it likewise" if number else ""
-
-
 # BM405: a holder ships device code that no GPU of the target can run
 
 
@@ -278,12 +250,15 @@ def check_unused_architecture(image: ImageSubject) -> Iterator[Finding]:
     """One note per holder, with the bytes that would be saved, and those that would be left."""
     devices = [device.arch for device in required_devices(image)]
     holders = code_holders(image) if devices else ()
-    codes = _codes(image) if holders else {}
+    codes = device_codes(image) if holders else {}
+    # Code in containers is packed and partly unread.
+    inside = {item.path for item in image.inventory.binaries if item.container is not None}
+    inside |= {item.path for item in image.inventory.artefacts if item.container is not None}
     for holder in holders:
         unused: dict[str, int] = {}
         used = 0
         for file in holder.files:
-            for code in codes.get(file.path, ()):
+            for code in () if file.path in inside else codes.get(file.path, ()):
                 if code.arch not in file.architectures:
                     used += code.size if code.arch is None else 0
                 elif any(grade(device, [code.arch]) != "none" for device in devices):
@@ -295,6 +270,7 @@ def check_unused_architecture(image: ImageSubject) -> Iterator[Finding]:
             continue
         bound = "at least " if holder.is_partial else ""
         ordered = sorted(unused, key=lambda arch: (-unused[arch], arch))
+        name = split_owner(holder.owner)[0]
         yield finding_of_holder(
             "BM405",
             image,
@@ -302,32 +278,11 @@ def check_unused_architecture(image: ImageSubject) -> Iterator[Finding]:
             f"{bound}{size(wasted)} of the device code of {holder.name} are for "
             f"{listing(ordered, _MOST_UNUSED)}, which no GPU of this target runs; "
             f"{bound}{size(used)} would be left",
-            fix=_unused_fix(holder, devices),
+            fix=Fix(
+                "rebuild",
+                f"take files that are made for {listing(devices)} alone"
+                if name is None
+                else f"build {name} from source for {listing(devices)} alone "
+                f'(`no-binary = ["{name}"]`, with the variable of its build for architectures)',
+            ),
         )
-
-
-def _unused_fix(holder: CodeHolder, devices: list[str]) -> Fix:
-    name = split_owner(holder.owner)[0]
-    if name is None:
-        return Fix("rebuild", f"take files that are made for {listing(devices)} alone")
-    return Fix(
-        "rebuild",
-        f"build {name} from source for {listing(devices)} alone "
-        f'(`no-binary = ["{name}"]`, with the variable of its build for architectures)',
-    )
-
-
-def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
-    """Map paths to device code outside of containers, where it is packed and partly unread."""
-    return {
-        **{
-            binary.path: binary.elf.device_code
-            for binary in image.inventory.binaries
-            if binary.container is None
-        },
-        **{
-            artefact.path: artefact.device_code
-            for artefact in image.inventory.artefacts
-            if artefact.container is None
-        },
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
@@ -12,7 +11,6 @@ from buildmatrix.judge.evidence import is_base, total
 from buildmatrix.judge.findings import finding, group_by_owner
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, Subject
-from buildmatrix.matrix.model import Policy
 
 # BM601: the base system contains another backend's toolkit
 
@@ -115,9 +113,6 @@ def _environment_fix(image: ImageSubject, names: list[str]) -> Fix:
 #: The base that is none: an empty root file system, of which there is one.
 _NOTHING = "scratch"
 
-#: Part that a reference lacks.
-Lacking = Literal["tag", "digest"]
-
 
 def check_unpinned_base(subject: Subject) -> Iterator[Finding]:
     """Yield a finding per base image of the specification."""
@@ -126,61 +121,35 @@ def check_unpinned_base(subject: Subject) -> Iterator[Finding]:
     if base.build != base.final:
         stages.insert(0, ("build", base.build, base.build_at))
     for stage, reference, at in stages:
-        lacking = _find_lacking_part(reference)
-        if at is None or lacking is None:
+        if at is None or not reference or reference == _NOTHING or "@" in reference:
             continue
-        name, tag = _name_and_tag(reference)
+        folder, slash, last = reference.rpartition("/")
+        name, _, tag = last.partition(":")
+        name = f"{folder}{slash}{name}"
+        asked = subject.policy.pinned_bases
+        severity: Severity
+        if tag in ("", "latest"):
+            named = "has the tag `latest`" if tag else "has no tag, which means `latest`"
+            problem = f"{named}: it is another image whenever its owner releases one"
+            advice = f"write the tag of a release, with its digest: `{name}:TAG@sha256:...`"
+            severity = "error" if asked in ("digest", "tag") else "note" if asked else "warning"
+        else:
+            problem = "has no digest: its tag can be moved to another image"
+            advice = (
+                f"write the digest behind the tag, `{name}:{tag}@sha256:...`; the report of a "
+                "build has the one that it took, under `bases`"
+            )
+            severity = "error" if asked == "digest" else "note"
+        if severity == "error":
+            problem += f', and [policy] asks for more: `pinned-bases = "{asked}"`'
         yield finding(
             "BM607",
             subject,
-            f"the base image {reference} {_describe_lacking_part(lacking, tag)}"
-            f"{_demand(subject.policy, lacking)}",
-            severity=_base_severity(subject.policy, lacking),
+            f"the base image {reference} {problem}",
+            severity=severity,
             path=at.file,
             chain=(str(at), reference),
-            fix=Fix("base", _base_advice(name, tag, lacking)),
+            fix=Fix("base", advice),
             # Two stages may have two tags of one image.
             identity=f"{stage} {name}",
         )
-
-
-def _find_lacking_part(reference: str) -> Lacking | None:
-    if not reference or reference == _NOTHING or "@" in reference:
-        return None
-    return "tag" if _name_and_tag(reference)[1] in ("", "latest") else "digest"
-
-
-def _name_and_tag(reference: str) -> tuple[str, str]:
-    folder, slash, last = reference.rpartition("/")
-    name, _, tag = last.partition(":")
-    return f"{folder}{slash}{name}", tag
-
-
-def _describe_lacking_part(lacking: Lacking, tag: str) -> str:
-    if lacking == "digest":
-        return "has no digest: its tag can be moved to another image"
-    named = "has the tag `latest`" if tag else "has no tag, which means `latest`"
-    return f"{named}: it is another image whenever its owner releases one"
-
-
-def _demand(policy: Policy, lacking: Lacking) -> str:
-    if _base_severity(policy, lacking) != "error":
-        return ""
-    return f', and [policy] asks for more: `pinned-bases = "{policy.pinned_bases}"`'
-
-
-def _base_severity(policy: Policy, lacking: Lacking) -> Severity:
-    """Return the policy's severity; by default a missing tag is a warning, a digest a note."""
-    demand = policy.pinned_bases
-    if demand == "digest" or (demand == "tag" and lacking == "tag"):
-        return "error"
-    return "warning" if lacking == "tag" and demand is None else "note"
-
-
-def _base_advice(name: str, tag: str, lacking: Lacking) -> str:
-    if lacking == "tag":
-        return f"write the tag of a release, with its digest: `{name}:TAG@sha256:...`"
-    return (
-        f"write the digest behind the tag, `{name}:{tag}@sha256:...`; the report of a build has "
-        "the one that it took, under `bases`"
-    )

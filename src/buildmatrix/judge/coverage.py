@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.architectures import GRADES, READY, Grade, architectures, grade, is_bound
+from buildmatrix.catalogue.architectures import READY, Grade, architectures, grade, is_bound
 from buildmatrix.catalogue.match import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.judge.artifacts import is_artifact
 from buildmatrix.judge.findings import OwnedEvidence, finding_in_files, holder
+from buildmatrix.judge.library_versions import device_codes
 from buildmatrix.judge.model import Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, once
 
@@ -186,28 +187,6 @@ class HolderCoverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """Coverage of one GPU by an image: its worst holder's.
-
-    An image without device code is `unknown`: its kernels are made elsewhere, or there are none.
-    """
-
-    device: str
-    #: Sorted by name of the holder.
-    holders: tuple[HolderCoverage, ...]
-
-    @property
-    def grade(self) -> Grade:
-        """Grade of the image as a whole."""
-        grades = (item.served.grade for item in self.holders)
-        return max(grades, key=GRADES.index, default="unknown")
-
-    def at(self, grade: Grade) -> tuple[HolderCoverage, ...]:
-        """The holders that serve the GPU just as well as that."""
-        return tuple(item for item in self.holders if item.served.grade == grade)
-
-
-@dataclass(frozen=True, slots=True)
 class RequiredDevice:
     """A GPU that a target has to run on."""
 
@@ -233,18 +212,18 @@ def required_devices(image: ImageSubject) -> tuple[RequiredDevice, ...]:
 
 
 @once
-def coverage(image: ImageSubject, device: str) -> Coverage:
-    """Return the grades of an image's device code on a GPU of architecture `device`."""
-    return Coverage(
-        device,
-        tuple(
-            HolderCoverage(
-                item,
-                _served(device, item.files, is_open=item.is_partial),
-                tuple(_served(device, [file]) for file in item.files),
-            )
-            for item in code_holders(image)
-        ),
+def coverage(image: ImageSubject, device: str) -> tuple[HolderCoverage, ...]:
+    """Return the grades of an image's device code on a GPU, by name of the holder.
+
+    An image without device code has none: its kernels are made elsewhere, or there are none.
+    """
+    return tuple(
+        HolderCoverage(
+            item,
+            _served(device, item.files, is_open=item.is_partial),
+            tuple(_served(device, [file]) for file in item.files),
+        )
+        for item in code_holders(image)
     )
 
 
@@ -255,7 +234,7 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     Static archives and LTO-IR do not count, since no driver loads them; neither do test data and
     text. Code that was compiled for one machine and not installed is BM606's.
     """
-    codes = _codes(image)
+    codes = device_codes(image)
     groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}
     alone = {
         artefact.path
@@ -288,9 +267,10 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
             objects = (
                 code_objects(archs, loaded, groups[item.path]) if item.path in groups else None
             )
-            files.setdefault(_holder(image, item), []).append(
-                CodeFile(item, archs, is_open, objects)
-            )
+            owner = item.distribution
+            name = holder(owner) if owner else image.inventory.packaged.get(item.path, item.path)
+            code_file = CodeFile(item, archs, is_open, objects)
+            files.setdefault((name, owner), []).append(code_file)
     return tuple(
         CodeHolder(
             name,
@@ -304,42 +284,21 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     )
 
 
-def _holder(image: ImageSubject, item: Evidence) -> tuple[str, str | None]:
-    if item.distribution is not None:
-        return holder(item.distribution), item.distribution
-    return image.inventory.packaged.get(item.path, item.path), None
-
-
-def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
-    """The device code of each file that has some."""
-    pairs = (
-        *((binary.path, binary.elf.device_code) for binary in image.inventory.binaries),
-        *((artefact.path, artefact.device_code) for artefact in image.inventory.artefacts),
-    )
-    return {path: codes for path, codes in pairs if codes}
-
-
 def _served(device: str, files: Sequence[CodeFile], *, is_open: bool = False) -> Served:
-    codes: set[str] = set()
-    for file in files:
-        codes.update(file.architectures)
-        is_open |= file.is_open
+    codes = {arch for file in files for arch in file.architectures}
+    is_open |= any(file.is_open for file in files)
     best = grade(device, codes)
-    most = _prevailing(device, files) if best != "none" and not is_open else None
-    if most is not None and most != best:
-        return Served(most, is_certain=True, is_of_most=True)
+    # What is no library serves by any of its objects.
+    others = [file.architectures for file in files if file.objects is None]
+    if best != "none" and not is_open and all(grade(device, archs) == "none" for archs in others):
+        most = prevailing(device, [item for file in files for item in file.objects or ()])
+        if most is not None and most != best:
+            return Served(most, is_certain=True, is_of_most=True)
     # Code for devices that its name does not have may be for this one.
     is_open |= any(grade(device, [code]) == "unknown" for code in codes)
     if best in READY or not is_open:
         return Served(best, is_certain=True)
     return Served("unknown" if best == "none" else best, is_certain=False)
-
-
-def _prevailing(device: str, files: Sequence[CodeFile]) -> Grade | None:
-    """Return the grade of most objects of libraries, if nothing else serves a GPU."""
-    if any(file.objects is None and grade(device, file.architectures) != "none" for file in files):
-        return None
-    return prevailing(device, [item for file in files for item in file.objects or ()])
 
 
 def finding_of_holder(

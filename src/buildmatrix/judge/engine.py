@@ -212,18 +212,18 @@ def reconcile(
         foreign = (
             finding.rule in BELONGS and finding.vendor is not None and finding.vendor != vendor
         )
-        if finding.rule == "BM104" and verdict is not None and finding.vendor == vendor:
-            verdicts[owner] = _downgrade_to_optional(verdict, finding)
+        is_own = finding.rule == "BM104" and finding.vendor == vendor
+        if is_own and verdict is not None and verdict.verdict == "ok":
+            # It works, and is no build for this backend.
+            reason = finding.message.partition(": ")[2] or finding.message
+            verdicts[owner] = replace(verdict, verdict="optional", reason=reason)
         if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
             findings.append(finding)
             continue
         is_hypothesis = image.standings.get(owner) == "open"
         if finding.severity == "error" and (owner in image.tree.held or is_hypothesis):
             finding = replace(finding, severity="warning")
-        if verdict.verdict in UNFIT:
-            findings.append(finding)
-            continue
-        if finding.severity != "note":
+        if verdict.verdict not in UNFIT and finding.severity != "note":
             verdicts[owner] = _not_clean(verdict, finding)
         findings.append(finding)
     return tuple(findings), tuple(verdicts.values())
@@ -236,40 +236,20 @@ def _count_as_wasted(image: ImageSubject, verdict: Verdict, finding: Finding) ->
     verdict = _not_clean(verdict, finding)
     if verdict.verdict != "bloat":
         return verdict
-    is_used = verdict.owner in image.tree.used
-    size = (
-        0
-        if is_used
-        else next(
-            (
-                item.size
-                for item in image.inventory.distributions
-                if (item.name, item.version) == (verdict.name, verdict.version)
-            ),
-            0,
-        )
-    )
+    sizes = (item.size for item in image.inventory.distributions if item.owner == verdict.owner)
+    size = 0 if verdict.owner in image.tree.used else next(sizes, 0)
     return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
-
-
-def _downgrade_to_optional(verdict: Verdict, finding: Finding) -> Verdict:
-    """Downgrade a working distribution without a build for this backend to `optional`."""
-    if verdict.verdict != "ok":
-        return verdict
-    reason = finding.message.partition(": ")[2] or finding.message
-    return replace(verdict, verdict="optional", reason=reason)
 
 
 def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:
     name: VerdictName = "bloat" if finding.severity == "error" else "optional"
     if verdict.verdict == name:
         return verdict
-    reason = (
-        finding.message.partition(", not usable on")[0]
-        .partition(": libraries of two")[0]
-        .removeprefix(f"{verdict.name} ")
-    )
-    vendors = {*verdict.vendors, *([finding.vendor] if finding.vendor is not None else [])}
+    reason = finding.message.partition(", not usable on")[0].partition(": libraries of two")[0]
+    vendors = {*verdict.vendors, finding.vendor}
     return replace(
-        verdict, verdict=name, reason=f"by its name: {reason}", vendors=tuple(sorted(vendors))
+        verdict,
+        verdict=name,
+        reason=f"by its name: {reason.removeprefix(f'{verdict.name} ')}",
+        vendors=tuple(sorted(filter(None, vendors))),
     )

@@ -167,10 +167,7 @@ def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
         DeviceFit(
             arch,
             {code: support(arch, [code]) for code in codes},
-            {
-                item.holder.name: support_of(item.served.grade)
-                for item in coverage(image, arch).holders
-            },
+            {item.holder.name: support_of(item.served.grade) for item in coverage(image, arch)},
         )
         for arch in (architectures(node, image.catalogue) if holders else ())
     )
@@ -213,7 +210,7 @@ def _devices(
         if finding.rule == "BM402" and finding.severity == "error" and finding.distribution
     }
     for arch in archs:
-        holders = coverage(image, arch).holders
+        holders = coverage(image, arch)
         lacking = [item for item in holders if item.served.is_missing]
         for item in holders:
             served, holder = item.served, item.holder.name

@@ -85,6 +85,7 @@ def stated_versions(image: ImageSubject, owner: str) -> Iterator[tuple[StatedVer
                 yield row, texts[0]
 
 
+@once
 def device_codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
     """The device code of each file by its path."""
     return {

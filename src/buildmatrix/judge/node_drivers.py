@@ -281,7 +281,9 @@ def _not_compiled(image: ImageSubject, node: NodeClass, fit: NodeDriver) -> Iter
     if present is None:
         return
     for arch in architectures(node, image.catalogue):
-        for item in coverage(image, arch).at("jit"):
+        for item in coverage(image, arch):
+            if item.served.grade != "jit":
+                continue
             late = [
                 (file, toolkit)
                 for file, served in zip(item.holder.files, item.files, strict=True)
