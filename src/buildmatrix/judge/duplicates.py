@@ -31,34 +31,46 @@ from buildmatrix.judge.subject import ImageSubject
 
 def check_path_owned_twice(image: ImageSubject) -> Iterator[Finding]:
     """One finding per group of distributions, with the first of the paths."""
+    opened = {binary.path for binary in image.inventory.binaries}
     shared = [path for path in image.inventory.shared_paths if not _agree(path)]
     for owners, group in groupby(
         sorted(shared, key=lambda shared_path: (shared_path.owners, shared_path.path)),
         key=lambda shared_path: shared_path.owners,
     ):
         paths = [shared_path.path for shared_path in group]
-        first = next(iter(_binaries(image, paths)), paths[0])
-        names = " and ".join(owner.replace("==", " ") for owner in owners)
+        binaries = [path for path in paths if path in opened or ".so" in path.rpartition("/")[2]]
+        first = (binaries or paths)[0]
+        names = [owner.partition("==")[0] for owner in owners]
+        wrong = _wrong_here(image, names)
+        outcome = "the later one overwrites the earlier one, and the mix is neither of them"
+        severity: Severity = "error"
+        if not binaries:
+            is_stray = all(_is_stray(image, names, path) for path in paths)
+            severity = "note" if is_stray else "warning"
+        elif _is_one_release(image, owners):
+            severity = "warning"
+            outcome = (
+                "both are of one release, and whichever is installed last decides which build runs"
+            )
         yield finding(
             "BM204",
             image,
-            f"{names} both install {count(len(paths), 'path')}, among them {first}: "
-            + _path_outcome(image, owners, paths),
-            severity=_path_severity(image, owners, paths),
-            owner=", ".join(owner.partition("==")[0] for owner in owners),
+            f"{' and '.join(owner.replace('==', ' ') for owner in owners)} both install "
+            f"{count(len(paths), 'path')}, among them {first}: {outcome}",
+            severity=severity,
+            owner=", ".join(names),
             path=first,
-            chain=(*(image.chain_to(owners[0].partition("==")[0])), first),
+            chain=(*image.chain_to(names[0]), first),
             fix=Fix(
                 "remove",
-                f"take {_wrong_here(image, owners)} out: write "
-                f'`drop = ["{_wrong_here(image, owners)}"]` under [backend.{image.backend}]; or '
+                f'take {wrong} out: write `drop = ["{wrong}"]` under [backend.{image.backend}]; or '
                 "keep that and take out the other",
-                f'[backend.{image.backend}]\ndrop = ["{_wrong_here(image, owners)}"]\n',
+                f'[backend.{image.backend}]\ndrop = ["{wrong}"]\n',
             ),
         )
 
 
-def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
+def _wrong_here(image: ImageSubject, names: Iterable[str]) -> str:
     """The distribution that this backend misses least: a foreign one, else one for any backend."""
     matches = {present.name: match for present, match in image.matches}
 
@@ -68,7 +80,7 @@ def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
             return 2
         return 0 if match is not None and match.backend == image.backend else 1
 
-    return max((owner.partition("==")[0] for owner in owners), key=rank)
+    return max(names, key=rank)
 
 
 def _agree(shared_path: SharedPath) -> bool:
@@ -81,24 +93,6 @@ def _agree(shared_path: SharedPath) -> bool:
     return shared_path.matches is not None and set(shared_path.matches) == set(shared_path.owners)
 
 
-def _path_outcome(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> str:
-    if _is_one_release(image, owners) and _binaries(image, paths):
-        return "both are of one release, and whichever is installed last decides which build runs"
-    return "the later one overwrites the earlier one, and the mix is neither of them"
-
-
-def _binaries(image: ImageSubject, paths: list[str]) -> list[str]:
-    """Those of the paths that are code of the machine, opened or not."""
-    opened = {binary.path for binary in image.inventory.binaries}
-    return [path for path in paths if path in opened or ".so" in path.rpartition("/")[2]]
-
-
-def _path_severity(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> Severity:
-    if _binaries(image, paths):
-        return "warning" if _is_one_release(image, owners) else "error"
-    return "note" if all(_is_stray(image, owners, path) for path in paths) else "warning"
-
-
 def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
     """Return True if the owners are builds of one version of one project without a vendor."""
     vendors = {present.name for present, match in image.matches if match.vendor is not None}
@@ -108,7 +102,7 @@ def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
     return len(projects) == len(versions) == 1 and names.isdisjoint(vendors)
 
 
-def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
+def _is_stray(image: ImageSubject, names: Iterable[str], path: str) -> bool:
     """Return True if a path is a file beside the packages that nothing imports.
 
     Such files are build scripts or licenses that got into a wheel by mistake; a module is imported
@@ -120,8 +114,8 @@ def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
         return False
     if not dot or suffix not in ("py", "pyc"):
         return True
-    names = {owner.partition("==")[0].replace("-", "_") for owner in owners}
-    return module not in names | image.imported_modules
+    own = {name.replace("-", "_") for name in names}
+    return module not in own | image.imported_modules
 
 
 # BM205: a distribution is installed twice, and only one copy is imported
@@ -157,19 +151,14 @@ def _find_shadowed_copies(
         ).items():
             if len(copies) > 1:
                 yield path, sorted(copies, key=lambda copy: (copy != first[name], copy.path))
-    for copies in _by_folder(everything):
-        yield None, copies
-
-
-def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution]]:
-    """Yield copies in one folder; which of them was unpacked last is unknown."""
+    # Which of several copies in one folder was unpacked last is unknown.
     folders: dict[str, list[Distribution]] = {}
     for item in everything:
         folders.setdefault(posixpath.dirname(item.path), []).append(item)
     for _, neighbors in sorted(folders.items()):
         for _, copies in sorted(_by_name(neighbors).items()):
             if len(copies) > 1:
-                yield copies
+                yield None, copies
 
 
 def _by_name(distributions: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
@@ -193,7 +182,13 @@ def _shadowed(
     image: ImageSubject, path: PythonPath | None, copies: Sequence[Distribution]
 ) -> Finding:
     first, *others = copies
+    matches = [_match(image, copy.name, copy.version) for copy in copies]
+    known = [match for match in matches if match is not None]
+    foreign = [match for match in known if image.is_foreign(match)]
+    backends = {None if match is None else match.backend for match in matches}
     folders = {posixpath.dirname(copy.path) for copy in copies}
+    mixed = len(folders) < len(copies)
+    different = len({copy.version for copy in copies}) > 1
     places = listing(f"{copy.version} in {posixpath.dirname(copy.path)}" for copy in copies)
     if len(folders) == 1:
         message = (
@@ -212,8 +207,10 @@ def _shadowed(
         "BM205",
         image,
         message,
-        severity=_twice_severity(image, copies),
-        vendor=_twice_vendor(image, copies),
+        # Builds for different backends, or an unknown winner, are errors.
+        severity="error" if len(backends) > 1 or (mixed and different) else "warning",
+        # The vendor of the first copy that is foreign, else of the first that has one.
+        vendor=next((match.vendor for match in (*foreign, *known)), None),
         owner=first.owner,
         path=first.path,
         chain=(*image.chain_to(first.name), *(copy.path for copy in copies)),
@@ -223,24 +220,6 @@ def _shadowed(
             "other out of the base image or its requirements, and leave PYTHONPATH alone",
         ),
     )
-
-
-def _twice_severity(image: ImageSubject, copies: Sequence[Distribution]) -> Severity:
-    """Return an error if the copies are builds for different backends, or the winner is unknown."""
-    matches = [_match(image, copy.name, copy.version) for copy in copies]
-    backends = {None if match is None else match.backend for match in matches}
-    mixed = len({posixpath.dirname(copy.path) for copy in copies}) < len(copies)
-    different = len({copy.version for copy in copies}) > 1
-    return "error" if len(backends) > 1 or (mixed and different) else "warning"
-
-
-def _twice_vendor(image: ImageSubject, copies: Sequence[Distribution]) -> str | None:
-    """The vendor of the first copy that is foreign, else of the first that has one."""
-    matches = [
-        match for copy in copies if (match := _match(image, copy.name, copy.version)) is not None
-    ]
-    foreign = [match for match in matches if image.is_foreign(match)]
-    return next((match.vendor for match in (*foreign, *matches)), None)
 
 
 # Files that a later layer replaced
@@ -311,6 +290,7 @@ def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
     odd = [item for item in runtimes if item.toolkit != expected]
     odd.sort(key=lambda item: (_is_private(item), item.path))
     first = odd[0]
+    name, version = split_owner(first.distribution)
     yield finding(
         "BM303",
         image,
@@ -323,7 +303,9 @@ def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
         owner=first.distribution,
         path=first.path,
         evidence=tuple(sorted(runtimes, key=lambda item: (item.toolkit or "", item.path))),
-        fix=_runtime_fix(image, first, expected),
+        fix=line_fix(image, name, version, expected)
+        if name is not None and version is not None
+        else Fix("base", f"take a base image of line {expected}, or delete {first.path} in it"),
     )
 
 
@@ -331,13 +313,6 @@ def _is_private(item: Evidence) -> bool:
     """A copy under a name of its own, which no other file can be bound to."""
     name = item.path.rpartition("/")[2]
     return demangle(name) != name
-
-
-def _runtime_fix(image: ImageSubject, item: Evidence, expected: str) -> Fix:
-    name, version = split_owner(item.distribution)
-    if name is not None and version is not None:
-        return line_fix(image, name, version, expected)
-    return Fix("base", f"take a base image of line {expected}, or delete {item.path} in it")
 
 
 # BM304: the base image and the wheels both ship the same libraries of the backend
@@ -356,17 +331,20 @@ def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
             wheels.setdefault(_library_name(item), []).append(item)
         elif is_base(item):
             base.setdefault(_library_name(item), []).append(item)
-    twice = sorted((base.keys() & wheels.keys()) - _library_message(image, base))
+    # Libraries of the base that wheels are led to, and that do not do, are BM305's and BM706's.
+    bound = {item.present.path for item in find_overtaking(image)} | {
+        path for item in image.unbound for path in item.libraries
+    }
+    reported = {name for name, items in base.items() if any(item.path in bound for item in items)}
+    twice = sorted((base.keys() & wheels.keys()) - reported)
     below = [item for name in twice for item in base[name]]
     above = [item for name in twice for item in wheels[name]]
     wasted_bytes = min(total(below), total(above))
     if wasted_bytes <= image.policy.bloat_threshold:
         return
-    below.sort(key=lambda item: (-item.size, item.path))
-    above.sort(key=lambda item: (-item.size, item.path))
-    owners = listing(
-        str(item.distribution).replace("==", " ") for item in above if item.distribution
-    )
+    for items in (below, above):
+        items.sort(key=lambda item: (-item.size, item.path))
+    owners = listing((item.distribution or "").replace("==", " ") for item in above)
     yield finding(
         "BM304",
         image,
@@ -384,16 +362,6 @@ def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
             "take a base image without the toolkit's libraries (the `base` flavor, or a plain "
             "Python image): the wheels bring what they need",
         ),
-    )
-
-
-def _library_message(image: ImageSubject, base: Mapping[str, Sequence[Evidence]]) -> frozenset[str]:
-    """Libraries of the base that wheels are led to, and that do not do: BM305 and BM706 say so."""
-    bound = {item.present.path for item in find_overtaking(image)} | {
-        path for item in image.unbound for path in item.libraries
-    }
-    return frozenset(
-        name for name, items in base.items() if any(item.path in bound for item in items)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -12,6 +12,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.facts.inventory.model import Binary, ClosedFile
+from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import title, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.fixes import fix
@@ -101,6 +102,12 @@ def chain_to_file(subject: Subject | None, owner: str | None, *rest: str) -> tup
 
 #: The owner of a file that no distribution and no package lists.
 BASE = "the base"
+#: What loads a file, by its reach, as a message ends.
+USES: Mapping[Reach | None, str] = {
+    "import": ", and an import loads it",
+    "guarded": "; the import goes on without it",
+    "lazy": "; only a call loads it",
+}
 
 
 @dataclass(frozen=True, slots=True)

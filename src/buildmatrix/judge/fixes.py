@@ -36,10 +36,20 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
             return _replace(subject, asker, order, instead)
         if order.action == "index":
             return index_fix(subject, asker)
-    if (routed := _find_routed_dependent(subject, name, version)) is not None:
-        return index_fix(subject, routed)
-    for asker, order in _plain_orders(subject, name, version):
-        return _replace(subject, asker, order, instead)
+    plain = [
+        (backend, bool(entry.indexes), asker, order)
+        for backend, entry in subject.catalogue.backends.items()
+        if entry.vendor is None and backend != subject.backend
+        for asker, order in _orders(subject, name, version, backend)
+    ]
+    # A backend that brings its own plugin takes the build for no accelerator from its index.
+    for _, has_indexes, asker, order in plain:
+        if has_indexes and order.action == "index":
+            return index_fix(subject, asker)
+    for backend, _, asker, order in plain:
+        if order.action == "use" and order.target is not None:
+            note = f"a build for the {backend}: none is known for {subject.backend}"
+            return _replace(subject, asker, Replacement("use", order.target, note), instead)
     if can_go:
         return _remove(subject, name, own[0])
     return _accept(subject, name, rule, own[0].note if own else None)
@@ -68,13 +78,9 @@ def index_fix(subject: Subject, name: str) -> Fix:
             "lock again",
         )
     alternative = "" if subject.target.project else f"take uv's `--torch-backend {route}`, or "
-    return Fix(
-        "index",
-        f"{alternative}write `torch = {quote(route)}` under [backend.{subject.backend}], and lock "
-        "again",
-        f"[backend.{subject.backend}]\ntorch = {quote(route)}\n",
-        (SpecChange("torch", "torch", route),),
-    )
+    text, patch = _entry(subject, f"torch = {quote(route)}")
+    change = SpecChange("torch", "torch", route)
+    return Fix("index", f"{alternative}{text}, and lock again", patch, (change,))
 
 
 def release_fix(subject: Subject, name: str, missing: Gap) -> Fix:
@@ -86,18 +92,11 @@ def release_fix(subject: Subject, name: str, missing: Gap) -> Fix:
             "runtime, or remove it from the requirements",
         )
     nearest = missing.nearest
-    where = f"[backend.{subject.backend}]"
-    others = (
-        f", or keep {missing.release} and make the target for {' or '.join(missing.others)}"
-        if missing.others
-        else ""
-    )
-    return Fix(
-        "pin",
-        f"ask for `{name}=={nearest.release}.*`, with `torch = {quote(nearest.route)}` under "
-        f"{where}{others}",
-        f"{where}\ntorch = {quote(nearest.route)}\n",
-    )
+    line = f"torch = {quote(nearest.route)}"
+    text = f"ask for `{name}=={nearest.release}.*`, with `{line}` under [backend.{subject.backend}]"
+    if missing.others:
+        text += f", or keep {missing.release} and make the target for {' or '.join(missing.others)}"
+    return Fix("pin", text, _entry(subject, line)[1])
 
 
 def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
@@ -162,32 +161,6 @@ def _orders(
             yield asker, order
 
 
-def _plain_orders(
-    subject: Subject, name: str, version: str | None
-) -> Iterator[tuple[str, Replacement]]:
-    """Twins that are for no vendor's backend."""
-    for backend, entry in subject.catalogue.backends.items():
-        if entry.vendor is not None or backend == subject.backend:
-            continue
-        for asker, order in _orders(subject, name, version, backend):
-            if order.action == "use" and order.target is not None:
-                note = f"a build for the {backend}: none is known for {subject.backend}"
-                yield asker, Replacement("use", order.target, note)
-
-
-def _find_routed_dependent(subject: Subject, name: str, version: str | None) -> str | None:
-    """Find the dependent that has builds on an index, if this backend has none.
-
-    Such a backend brings its own plugin, and takes the build for no accelerator.
-    """
-    for backend, entry in subject.catalogue.backends.items():
-        if entry.vendor is None and backend != subject.backend and entry.indexes:
-            for asker, order in _orders(subject, name, version, backend):
-                if order.action == "index":
-                    return asker
-    return None
-
-
 def _replace(
     subject: Subject, name: str, order: Replacement, instead: tuple[SpecChange, ...]
 ) -> Fix:
@@ -216,11 +189,9 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
         )
     match = distribution(name, "", subject.catalogue)
     shared = match is not None and match.kind == "multi-backend"
-    why = (
-        f"{name} is one wheel for several backends{reason}"
-        if shared
-        else f"no build of {name} for {subject.backend} is known{reason}"
-    )
+    why = f"no build of {name} for {subject.backend} is known{reason}"
+    if shared:
+        why = f"{name} is one wheel for several backends{reason}"
     if rule == "BM301" and not shared:
         # Its links are decided by its build; only a build shows if it works.
         text, entry = _entry(subject, f"no-binary = [{quote(name)}]")

@@ -17,6 +17,7 @@ from buildmatrix.facts.loader.resolver import Needed
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import (
     BASE,
+    USES,
     chain_to_file,
     file_holder,
     finding,
@@ -25,7 +26,7 @@ from buildmatrix.judge.findings import (
 )
 from buildmatrix.judge.fixes import quote
 from buildmatrix.judge.imports import is_extension
-from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, once
 
 # BM302: a file links a library that the image lacks.
@@ -124,24 +125,36 @@ class _OtherMajors:
 def _missing_library(
     image: ImageSubject, owner: str | None, missing: list[Needed], majors: _OtherMajors
 ) -> Finding:
-    rank = {"error": 0, "warning": 1, "note": 2}
     ways = _ways(image, owner)
     judged = {needed: _missing_library_severity(image, owner, needed, ways) for needed in missing}
-    severity = min(judged.values(), key=lambda severity: rank[severity])
-    first = next(needed for needed in missing if judged[needed] == severity)
-    if any(_entry(needed) in ways for needed in missing if judged[needed] == severity):
+    severity = max(judged.values(), key=SEVERITY_RANK.__getitem__)
+    worst = [needed for needed in missing if judged[needed] == severity]
+    first = worst[0]
+    if any(_entry(needed) in ways for needed in worst):
         order = {entry: place for place, entry in enumerate(ways)}
         missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
         first = missing[0]
     way = ways.get(_entry(first), (first.binary,))
     other = majors.holder(owner or "", first.name)
+    notes = [_use(image, first, way[0])]
+    if image.tree.is_other_line(first.name):
+        backend = title(image.backend, image.catalogue)
+        notes.append(
+            f". {first.name} is of {backend} {_lines_of(image, first)}, and this target is"
+        )
+        notes.append(f" for {backend} {image.line}")
+    if other is not None:
+        notes.append(f". {other[1].replace('==', ' ')} has {other[0]}")
+    if _is_glibc_on_musl(image, first):
+        notes.append(
+            f". {first.name} is glibc's, for which manylinux wheels are built; this image has musl"
+        )
     return finding(
         "BM302",
         image,
         f"{holder(owner)} links {listing(dict.fromkeys(needed.name for needed in missing))}, which "
         f"is not in {image.noun} and is not provided by the host: {first.binary} cannot be loaded"
-        f"{_use(image, first, way[0])}{_lines(image, first)}{_other_major(other)}"
-        f"{_other_libc(image, first)}",
+        + "".join(notes),
         severity=severity,
         owner=owner,
         path=first.binary,
@@ -162,7 +175,7 @@ def _links(image: ImageSubject) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 
 
 @once
-def _named_majors(image: ImageSubject) -> frozenset[str]:
+def _imported(image: ImageSubject) -> frozenset[str]:
     """Files that Python code imports by their names, with nothing that catches the failure."""
     return frozenset(item.path for item in image.inventory.loadable if item.reach == "import")
 
@@ -177,7 +190,7 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
     links = _links(image)
     ways: dict[tuple[str, str], tuple[str, ...]] = {}
     seen: set[str] = set()
-    named = _named_majors(image)
+    named = _imported(image)
     heads = [
         binary.path
         for binary in image.inventory.loadable
@@ -198,11 +211,6 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
     return ways
 
 
-def _other_major(other: tuple[str, str] | None) -> str:
-    """Name the distribution with another major version of the library."""
-    return f". {other[1].replace('==', ' ')} has {other[0]}" if other is not None else ""
-
-
 #: Names of glibc's loader (glibc, shlib-versions).
 _GLIBC_LOADER = re.compile(r"ld(?:-linux.*|64)\.so\.\d")
 
@@ -217,28 +225,10 @@ def _is_glibc_on_musl(image: ImageSubject, needed: Needed) -> bool:
     return _GLIBC_LOADER.fullmatch(needed.name) is not None and _has_musl(image)
 
 
-def _other_libc(image: ImageSubject, needed: Needed) -> str:
-    if not _is_glibc_on_musl(image, needed):
-        return ""
-    return f". {needed.name} is glibc's, for which manylinux wheels are built; this image has musl"
-
-
-def _lines(image: ImageSubject, needed: Needed) -> str:
-    """Describe the role of the target's toolkit line."""
-    if not image.tree.is_other_line(needed.name):
-        return ""
-    backend = title(image.backend, image.catalogue)
-    return (
-        f". {needed.name} is of {backend} {_lines_of(image, needed)}, and this target is for "
-        + (f"{backend} {image.line}")
-    )
-
-
 def _lines_of(image: ImageSubject, needed: Needed) -> str:
-    library_matches = library(needed.name, None, image.catalogue)
     return " or ".join(
         line
-        for match in library_matches
+        for match in library(needed.name, None, image.catalogue)
         if match.owned.backend == image.backend
         for line in match.lines
     )
@@ -295,13 +285,13 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
     entries = [rows[name] for name in names if name in rows]
     if not entries:
         return None
-    further = dict.fromkeys(rows[name].debian for name in plugins if name in rows)
     debian = dict.fromkeys(entry.debian for entry in entries)
     rpm = dict.fromkeys(entry.rpm for entry in entries)
     alpine = dict.fromkeys(entry.alpine for entry in entries)
     line = f"system-packages = [{', '.join(map(quote, debian))}]"
     others = [name for name in names if name not in rows]
-    further = {name: None for name in further if name not in debian}
+    plugged = dict.fromkeys(rows[name].debian for name in plugins if name in rows)
+    further = [package for package in plugged if package not in debian]
     return Fix(
         "rebuild",
         f"write `{line}` under [backend.{image.backend}] (Debian); of RPMs install "
@@ -315,15 +305,9 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
 def _use(image: ImageSubject, needed: Needed, head: str) -> str:
     """Describe how the file is loaded; `head` is the file that Python opens."""
     place = next((b.reached_from for b in image.inventory.binaries if b.path == head), None)
-    at = f" ({place})" if place else ""
-    match image.reach.get(needed.binary):
-        case "import":
-            return f", and an import loads it{at}"
-        case "guarded":
-            return f"; the import goes on without it{at}"
-        case "lazy":
-            return "; only a call loads it"
-    return ""
+    reach = image.reach.get(needed.binary)
+    is_at = place and reach in ("import", "guarded")
+    return USES.get(reach, "") + (f" ({place})" if is_at else "")
 
 
 def _missing_library_severity(
@@ -340,18 +324,19 @@ def _missing_library_severity(
     if owner is None:
         return "note"
     verdict = image.verdicts.get(owner)
-    failure = verdict.failure if verdict is not None else None
-    if failure is not None and (failure.path, failure.name) == (needed.binary, needed.name):
-        return "error"
-    # Unread files may work without it.
-    is_open = verdict is not None and verdict.is_open
-    if is_open or image.reach.get(needed.binary) != "import":
+    if verdict is not None:
+        failure = verdict.failure
+        if failure is not None and (failure.path, failure.name) == (needed.binary, needed.name):
+            return "error"
+        if verdict.is_open:  # Unread files may work without it.
+            return "warning"
+    if image.reach.get(needed.binary) != "import":
         return "warning"
     if _is_glibc_on_musl(image, needed):
         return "error"
     # Not every extension module that Python code says nothing of is imported.
     way = ways.get(_entry(needed), ())
-    is_named = bool(way) and way[0] in _named_majors(image)
+    is_named = bool(way) and way[0] in _imported(image)
     is_known = library(needed.name, None, image.catalogue) or (
         is_named and _packages(image, [needed.name]) is not None
     )
@@ -408,9 +393,8 @@ def _missing_symbol(
     missing: Sequence[Unbound],
     binaries: Mapping[str, Binary],
 ) -> Finding:
-    rank = ("error", "warning", "note")
     severities = [_missing_symbol_severity(image, item, owner, binaries) for item in missing]
-    severity = min(severities, key=rank.index)
+    severity = max(severities, key=SEVERITY_RANK.__getitem__)
     first = missing[severities.index(severity)]
     name, _ = split_owner(owner)
     files = {item.binary for item in missing}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -17,8 +17,9 @@ from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.catalogue.tables import Condition
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.inventory.model import Binary
+from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import title
-from buildmatrix.judge.findings import chain_to_file, finding, holder, split_owner
+from buildmatrix.judge.findings import USES, chain_to_file, finding, holder, split_owner
 from buildmatrix.judge.library_versions import runtimes
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.judge.subject import ImageSubject, once
@@ -242,36 +243,28 @@ def _unmet_condition(
 
 
 def _node_facts(image: ImageSubject, node: NodeClass) -> NodeFacts:
-    driver = version_range(node.driver)
+    driver = version_range(node.driver).lowest
     toolkit = (
-        drivers.toolkit_of(driver.lowest, image.backend, image.catalogue)
-        if driver.lowest is not None
-        else None
+        drivers.toolkit_of(driver, image.backend, image.catalogue) if driver is not None else None
     )
-    brands: set[str] = set()
-    for product in node.products:
-        for row in drivers.select_entries(image.catalogue.brands, image.backend):
-            if is_product(row.names, product):
-                brands.update(row.brands)
-                break
-        else:
-            return NodeFacts(_versions(image, node, driver.lowest, toolkit))
-    return NodeFacts(_versions(image, node, driver.lowest, toolkit), frozenset(brands))
-
-
-def _versions(
-    image: ImageSubject, node: NodeClass, driver: Numbers | None, toolkit: str | None
-) -> dict[str, Numbers | None]:
     capabilities = {
         (int(match[1] or "0"), int(match[2]))
         for arch in architectures(node, image.catalogue)
         if (match := _ARCH.fullmatch(arch)) is not None
     }
-    return {
-        "cuda": numbers(toolkit) if toolkit is not None else None,
+    versions: dict[str, Numbers | None] = {
+        "cuda": numbers(toolkit or ""),
         "driver": driver,
         "arch": capabilities.pop() if len(capabilities) == 1 else None,
     }
+    brands: set[str] = set()
+    rows = drivers.select_entries(image.catalogue.brands, image.backend)
+    for product in node.products:
+        row = next((row for row in rows if is_product(row.names, product)), None)
+        if row is None:
+            return NodeFacts(versions)
+        brands.update(row.brands)
+    return NodeFacts(versions, frozenset(brands))
 
 
 # BM709: a file needs processor instructions that a node class lacks
@@ -282,6 +275,11 @@ _DISPATCHED = "glibc-hwcaps/"
 #: State of a grid cell by the severity of a file that the processor refuses: a file that nothing
 #: certainly loads may never be loaded.
 _STATES: dict[Severity, NodeState] = {"error": "refused", "warning": "undecided", "note": "ok"}
+_SEVERITIES: Mapping[Reach | None, Severity] = {
+    "import": "error",
+    "guarded": "note",
+    "lazy": "note",
+}
 
 
 def check_host_instruction_level(image: ImageSubject) -> Iterator[Finding]:
@@ -313,8 +311,8 @@ def find_instruction_states(image: ImageSubject, node: NodeClass) -> Iterator[Gr
     """Yield the states of the files on the processors of a node class, for the grid."""
     level = level_number(node.cpu)
     for owner, binaries in _find_refused(image, level) if level is not None else ():
-        first, severity = _worst(image, binaries)
-        text = f"{_about(owner, binaries)}, and {node.name} has {node.cpu}{_use(image, first)}"
+        _, severity, use = _worst(image, binaries)
+        text = f"{_about(owner, binaries)}, and {node.name} has {node.cpu}{use}"
         yield _STATES[severity], FitReason("BM709", text, distribution=split_owner(owner)[0])
 
 
@@ -341,7 +339,7 @@ def _is_refused(binary: Binary, level: int) -> bool:
 def _instruction_finding(
     image: ImageSubject, owner: str | None, refused: list[Binary], classes: list[NodeClass]
 ) -> Finding:
-    first, severity = _worst(image, refused)
+    first, severity, use = _worst(image, refused)
     nodes = {node.name: node.cpu for node in classes}
     name, _ = split_owner(owner)
     machines = listing(f"{node} has {cpu}" for node, cpu in nodes.items())
@@ -349,7 +347,7 @@ def _instruction_finding(
         "BM709",
         image,
         f"{_about(owner, refused)}, and {machines}: ld.so of glibc 2.33 and "
-        f"newer refuses to load it there{_use(image, first)}",
+        f"newer refuses to load it there{use}",
         severity=severity,
         owner=owner,
         path=first.path,
@@ -369,35 +367,17 @@ def _about(owner: str | None, refused: list[Binary]) -> str:
     return f"{holder(owner)} has {files}, which needs {need}"
 
 
-def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity]:
-    """The file that matters most, and how bad it is."""
-    judged = ((binary, _instruction_severity(image, binary)) for binary in refused)
+def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity, str]:
+    """The file that matters most, how bad it is, and what loads it.
+
+    It is an error if it is certainly loaded; a call may choose among files that it loads.
+    """
+    judged: list[tuple[Binary, Severity, str]] = []
+    for binary in refused:
+        reach = image.reach.get(binary.path) if binary.owner is not None else "import"
+        severity = _SEVERITIES.get(reach, "warning")
+        judged.append((binary, severity, USES.get(reach, "") if binary.owner is not None else ""))
     return max(judged, key=lambda item: SEVERITY_RANK[item[1]])
-
-
-def _instruction_severity(image: ImageSubject, binary: Binary) -> Severity:
-    """Return an error if it is certainly loaded; a call may choose among files that it loads."""
-    if binary.owner is None:
-        return "error"
-    match image.reach.get(binary.path):
-        case "import":
-            return "error"
-        case "guarded" | "lazy":
-            return "note"
-    return "warning"
-
-
-def _use(image: ImageSubject, binary: Binary) -> str:
-    if binary.owner is None:
-        return ""
-    match image.reach.get(binary.path):
-        case "import":
-            return ", and an import loads it"
-        case "guarded":
-            return "; the import goes on without it"
-        case "lazy":
-            return "; only a call loads it"
-    return ""
 
 
 def _base(binary: Binary) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 from buildmatrix.base.text import count, listing, size
@@ -25,41 +26,59 @@ _MOST_LARGEST = 3
 
 def check_size_budget(image: ImageSubject) -> Iterator[Finding]:
     """At most one finding per budget. Wheels have no root file system and no layers."""
-    policy, target = image.policy, image.target
-    foreign = sum(item.foreign_bytes for item in image.verdicts.values() if item.verdict != "ok")
+    policy, inventory = image.policy, image.inventory
     if isinstance(image, Wheels):
         download = sum(present.size or 0 for present in image.present)
-        budget = policy.budget(policy.max_download, target)
-        if budget is not None and download > budget:
-            largest = _largest((item.size or 0, item.name) for item in image.present)
-            message = f"the wheels have {size(download)} to download"
-            yield _over_budget(image, "max-download", message, size(budget), largest)
+        yield from _over_budget(
+            image,
+            "max-download",
+            policy.max_download,
+            download,
+            f"the wheels have {size(download)} to download",
+            [(item.size or 0, item.name) for item in image.present],
+        )
     else:
-        total = image.inventory.stats.bytes_total
-        budget = policy.budget(policy.max_size, target)
-        if budget is not None and total > budget:
-            largest = _largest((item.size, item.name) for item in image.inventory.distributions)
-            yield _over_budget(
-                image, "max-size", f"the image holds {size(total)}", size(budget), largest
-            )
-        layers = len(image.inventory.layers)
-        budget = policy.budget(policy.max_layers, target)
-        if budget is not None and layers > budget:
-            yield _over_budget(
-                image, "max-layers", f"the image has {count(layers, 'layer')}", str(budget), ""
-            )
-    budget = policy.budget(policy.max_foreign, target)
-    if budget is not None and foreign > budget:
-        largest = _largest((item.foreign_bytes, item.name) for item in image.verdicts.values())
-        message = f"{image.noun} brings {size(foreign)} of other backends"
-        yield _over_budget(image, "max-foreign", message, size(budget), largest)
+        held, layers = inventory.stats.bytes_total, len(inventory.layers)
+        yield from _over_budget(
+            image,
+            "max-size",
+            policy.max_size,
+            held,
+            f"the image holds {size(held)}",
+            [(item.size, item.name) for item in inventory.distributions],
+        )
+        message = f"the image has {count(layers, 'layer')}"
+        yield from _over_budget(image, "max-layers", policy.max_layers, layers, message)
+    foreign = sum(item.foreign_bytes for item in image.verdicts.values() if item.verdict != "ok")
+    yield from _over_budget(
+        image,
+        "max-foreign",
+        policy.max_foreign,
+        foreign,
+        f"{image.noun} brings {size(foreign)} of other backends",
+        [(item.foreign_bytes, item.name) for item in image.verdicts.values()],
+    )
 
 
-def _over_budget(image: ImageSubject, key: str, message: str, budget: str, largest: str) -> Finding:
-    return finding(
+def _over_budget(
+    image: ImageSubject,
+    key: str,
+    budgets: Mapping[str, int],
+    amount: int,
+    message: str,
+    sizes: Iterable[tuple[int, str]] = (),
+) -> Iterator[Finding]:
+    """Yield a finding if `amount` is over the budget; `sizes` are those of distributions."""
+    budget = image.policy.budget(budgets, image.target)
+    if budget is None or amount <= budget:
+        return
+    largest = sorted(sizes, key=lambda item: (-item[0], item[1]))[:_MOST_LARGEST]
+    shown = ", ".join(f"{name} {size(number)}" for number, name in largest if number)
+    yield finding(
         "BM603",
         image,
-        f"{message}, and `{key}` allows {budget}{largest}",
+        f"{message}, and `{key}` allows {budget if key == 'max-layers' else size(budget)}"
+        + (f"; the largest distributions are {shown}" if shown else ""),
         fix=Fix(
             "remove",
             f"remove what is not needed, or raise `{key}` under [policy] for {image.backend}",
@@ -67,12 +86,6 @@ def _over_budget(image: ImageSubject, key: str, message: str, budget: str, large
         # The first budget that there was keeps its fingerprint.
         identity="" if key == "max-size" else key,
     )
-
-
-def _largest(sizes: Iterable[tuple[int, str]]) -> str:
-    largest = sorted(sizes, key=lambda item: (-item[0], item[1]))[:_MOST_LARGEST]
-    shown = ", ".join(f"{name} {size(number)}" for number, name in largest if number)
-    return f"; the largest distributions are {shown}" if shown else ""
 
 
 # BM604: files that one layer added and a later one deleted or replaced still ship.
@@ -87,11 +100,13 @@ _MOST_DELETED = 100
 
 def check_deleted_bytes(image: ImageSubject) -> Iterator[Finding]:
     """One finding per pair of layers and foreign vendor; one for the rest of a pair."""
+
+    def key(pair: tuple[tuple[Evidence, ...], ShadowedFiles]) -> tuple[int, int, str]:
+        evidence, buried = pair
+        return buried.layer, buried.by, evidence[0].vendor if evidence else ""
+
     judged = [(_foreign_deleted(image, buried), buried) for buried in image.inventory.buried]
-    judged.sort(key=lambda item: (item[1].layer, item[1].by, _deleted_vendor(item[0])))
-    for (layer, by, vendor), group in groupby(
-        judged, key=lambda item: (item[1].layer, item[1].by, _deleted_vendor(item[0]))
-    ):
+    for (layer, by, vendor), group in groupby(sorted(judged, key=key), key):
         pairs = list(group)
         groups = sorted(
             (buried for _, buried in pairs), key=lambda buried: (-buried.size, buried.path)
@@ -128,22 +143,18 @@ def _deleted_finding(
         path=groups[0].path,
         evidence=evidence,
         chain=(layer_name(image, layer), groups[0].path, layer_name(image, by)),
-        fix=_deleted_fix(image, is_base=is_base),
-        by_path=True,
-    )
-
-
-def _deleted_fix(image: ImageSubject, *, is_base: bool) -> Fix:
-    if is_base:
-        return Fix(
+        fix=Fix(
             "base",
             f"take another `base` under [backend.{image.backend}]; no step of your own can remove "
             "these bytes",
         )
-    return Fix(
-        "rebuild",
-        "do not install it; or install, use and delete it in one RUN, or in a build stage of "
-        "which only the result is copied",
+        if is_base
+        else Fix(
+            "rebuild",
+            "do not install it; or install, use and delete it in one RUN, or in a build stage of "
+            "which only the result is copied",
+        ),
+        by_path=True,
     )
 
 
@@ -155,46 +166,37 @@ def layer_name(image: ImageSubject, index: int) -> str:
     return f"layer {index + 1} ({short})" if short else f"layer {index + 1}"
 
 
-def _deleted_vendor(evidence: tuple[Evidence, ...]) -> str:
-    return evidence[0].vendor if evidence else ""
-
-
 def _foreign_deleted(image: ImageSubject, buried: ShadowedFiles) -> tuple[Evidence, ...]:
     """Return the evidence about another vendor in the names of hidden files."""
     last = buried.path.rpartition("/")[2]
+    seen = partial(Evidence, path=buried.path, size=buried.size, confidence="medium")
     evidence: list[Evidence] = []
     if last.endswith(_METADATA):
         name, _, rest = last.rpartition(".")[0].partition("-")
         match = distribution(name, rest, image.catalogue)
         if match is not None and match.vendor is not None and match.weight == "strong":
             evidence.append(
-                Evidence(
+                seen(
                     kind="declared",
                     vendor=match.vendor,
                     backend=match.backend,
-                    path=buried.path,
                     detail=f"{name} {rest}".strip(),
                     role="package",
-                    confidence="medium",
                     toolkit=match.toolkit,
-                    size=buried.size,
                 )
             )
     for name in buried.names:
         for owned in library(name, f"{buried.path}/{name}", image.catalogue):
             if owned.weight == "strong" and owned.owned.vendor is not None:
                 evidence.append(
-                    Evidence(
+                    seen(
                         kind="bundled",
                         vendor=owned.owned.vendor,
                         backend=owned.owned.backend,
-                        path=buried.path,
                         detail=name,
                         role=owned.owned.entry.role,
-                        confidence="medium",
                         where=owned.owned.entry.where,
                         toolkit=owned.toolkit,
-                        size=buried.size,
                     )
                 )
     foreign = [item for item in evidence if image.is_foreign(item)]
@@ -225,42 +227,29 @@ def check_package_cache(image: ImageSubject) -> Iterator[Finding]:
 def _cache_finding(
     image: ImageSubject, leftover: Leftover, foreign: tuple[Evidence, ...]
 ) -> Finding:
+    """An error for another vendor's bytes; models, and kernels for this backend, may be meant."""
+    severity: Severity = "warning" if leftover.kind == "packages" else "note"
     holds = ""
     if foreign:
+        severity = "error"
         first = [item for item in foreign if item.vendor == foreign[0].vendor]
         names = listing(dict.fromkeys(item.detail for item in first))
         holds = f", and holds what belongs to {title(first[0].backend, image.catalogue)} ({names})"
-    left_by = f"; {layer_name(image, leftover.layer)} left it" if leftover.layer is not None else ""
+    layers = [layer_name(image, leftover.layer)] if leftover.layer is not None else []
+    where, files = leftover.path or "/", count(leftover.files, "file")
+    what = f"{where} has {count(leftover.files, 'package file')} ({size(leftover.size)})"
+    if leftover.title:
+        what = f"{where} ({size(leftover.size)}, {files}) is {leftover.title}"
     return finding(
         "BM605",
         image,
-        f"{_cache_description(leftover)}{holds}: nothing of it is installed, and every pull "
-        f"carries it{left_by}",
-        severity=_cache_severity(leftover, foreign),
+        f"{what}{holds}: nothing of it is installed, and every pull carries it"
+        + "".join(f"; {layer} left it" for layer in layers),
+        severity=severity,
         vendor=foreign[0].vendor if foreign else None,
         path=leftover.path,
         evidence=foreign,
-        chain=(
-            *((layer_name(image, leftover.layer),) if leftover.layer is not None else ()),
-            leftover.path,
-        ),
+        chain=(*layers, leftover.path),
         fix=Fix("rebuild", leftover.advice),
         by_path=True,
     )
-
-
-def _cache_description(leftover: Leftover) -> str:
-    """`root/.cache/uv (1.2 GB, 340 files) is uv's cache`"""
-    where = leftover.path or "/"
-    if leftover.title:
-        return (
-            f"{where} ({size(leftover.size)}, {count(leftover.files, 'file')}) is {leftover.title}"
-        )
-    return f"{where} has {count(leftover.files, 'package file')} ({size(leftover.size)})"
-
-
-def _cache_severity(leftover: Leftover, foreign: tuple[Evidence, ...]) -> Severity:
-    """An error for another vendor's bytes; models, and kernels for this backend, may be meant."""
-    if foreign:
-        return "error"
-    return "warning" if leftover.kind == "packages" else "note"
