@@ -174,21 +174,27 @@ def check_variant_against_bytes(image: ImageSubject) -> Iterator[Finding]:
         if item.variant is None:
             continue
         promised = promises(item.variant.properties, image.catalogue)
-        problem = _foreign_variant(image, promised) or _false_promises(image, item, promised)
-        fault = "; ".join(problem) or "; ".join(_unfit(image, item))
-        if fault:
-            yield _variant_finding(image, item, fault)
-
-
-def _foreign_variant(image: ImageSubject, promised: Sequence[Promise]) -> list[str]:
-    backends: dict[str, Promise] = {}
-    for item in promised:
-        if item.owned is not None and item.is_foreign(image.backend, image.catalogue):
-            backends.setdefault(item.owned.backend, item)
-    return [
-        f"it is for {title(backend, image.catalogue)} ({item})"
-        for backend, item in backends.items()
-    ]
+        backends: dict[str, Promise] = {}
+        for promise in promised:
+            if promise.owned is not None and promise.is_foreign(image.backend, image.catalogue):
+                backends.setdefault(promise.owned.backend, promise)
+        faults = (
+            [f"it is for {title(name, image.catalogue)} ({p})" for name, p in backends.items()]
+            or _false_promises(image, item, promised)
+            or list(_unfit(image, item))
+        )
+        if faults:
+            yield finding(
+                "BM708",
+                image,
+                f"{_about_variant(item)}: {'; '.join(faults)}",
+                owner=item.owner,
+                path=item.path,
+                fix=Fix(
+                    "upgrade",
+                    f"take another variant of {item.name}, or a build whose metadata fit its bytes",
+                ),
+            )
 
 
 def _false_promises(
@@ -335,17 +341,3 @@ def _unfit(image: ImageSubject, item: Distribution) -> Iterator[str]:
 def _about_variant(item: Distribution) -> str:
     label = item.variant.label if item.variant is not None else ""
     return f"{item.name} {item.version} is the variant {label}"
-
-
-def _variant_finding(image: ImageSubject, item: Distribution, fault: str) -> Finding:
-    return finding(
-        "BM708",
-        image,
-        f"{_about_variant(item)}: {fault}",
-        owner=item.owner,
-        path=item.path,
-        fix=Fix(
-            "upgrade",
-            f"take another variant of {item.name}, or a build whose metadata fit its bytes",
-        ),
-    )

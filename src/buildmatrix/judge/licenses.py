@@ -189,32 +189,15 @@ def _fits_license(leaf: str, entry: Listed) -> Answer:
 # Files whose license restricts redistribution
 
 
-#: Entry of `forbid-licenses` that enables it.
-NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
-
-
-def is_about_redistribution(entry: Listed) -> bool:
-    """Return True if an entry of `forbid-licenses` is about redistribution."""
-    return entry.text.lower() == NOT_REDISTRIBUTABLE.lower()
-
-
-def find_withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
-    """Owner, license, and paths of files that the license of their vendor does not list."""
-    held: dict[tuple[str | None, str], list[str]] = {}
-    for path, owner in _withheld_files(image):
-        covering = _of_distribution(image, owner) or _of_path(image, path)
-        name = demangle(path.rpartition("/")[2])
-        if covering and not any(matches_any(entry.names, name) for entry in covering):
-            held.setdefault((owner, covering[0].license), []).append(path)
-    for (owner, license), paths in held.items():
-        yield owner, license, paths
+#: Entry of `forbid-licenses` that enables it, in lower case.
+NOT_REDISTRIBUTABLE = "licenseref-not-redistributable"
 
 
 def find_unread_terms(image: ImageSubject) -> Iterator[tuple[Distribution, str]]:
     """Yield distributions under their vendor's own terms that are not in the catalogue."""
     for item in image.inventory.distributions:
         terms = next((text for text in licenses(item) if "licenseref-" in text.lower()), None)
-        if terms and not _of_distribution(image, item.owner):
+        if terms and not any(_is_of(row, item.owner) for row in _redistribution(image)):
             yield item, terms
 
 
@@ -233,15 +216,14 @@ def _withheld_files(image: ImageSubject) -> Iterator[tuple[str, str | None]]:
             yield file.path, file.owner
 
 
-def _of_distribution(image: ImageSubject, owner: str | None) -> Sequence[Redistribution]:
+def _redistribution(image: ImageSubject) -> Sequence[Redistribution]:
+    return [owned.entry for owned in image.catalogue.redistribution]
+
+
+def _is_of(row: Redistribution, owner: str | None) -> bool:
+    """Return True if an entry of the catalogue is about the license of a distribution."""
     name = (owner or "").partition("==")[0]
-    entries = (owned.entry for owned in image.catalogue.redistribution)
-    return [entry for entry in entries if name and matches_any(entry.distributions, name)]
-
-
-def _of_path(image: ImageSubject, path: str) -> Sequence[Redistribution]:
-    entries = (owned.entry for owned in image.catalogue.redistribution)
-    return [entry for entry in entries if matches_any(entry.paths, path)]
+    return bool(name) and matches_any(row.distributions, name)
 
 
 # BM608: licenses that the policy forbids or does not allow
@@ -266,7 +248,7 @@ def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Liste
     """Licenses that are forbidden and those that are allowed."""
     forbidden = entries(image.policy.forbid.licenses, image.backend)
     return (
-        [entry for entry in forbidden if not is_about_redistribution(entry)],
+        [entry for entry in forbidden if entry.text.lower() != NOT_REDISTRIBUTABLE],
         entries(image.policy.allow.licenses, image.backend),
     )
 
@@ -274,7 +256,7 @@ def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Liste
 def redistribution_asked(image: ImageSubject) -> Listed | None:
     """Return the entry that forbids files that may not be redistributed; None without one."""
     forbidden = entries(image.policy.forbid.licenses, image.backend)
-    return next((entry for entry in forbidden if is_about_redistribution(entry)), None)
+    return next((entry for entry in forbidden if entry.text.lower() == NOT_REDISTRIBUTABLE), None)
 
 
 def _listed_distributions(image: ImageSubject) -> Iterator[Finding]:
@@ -322,10 +304,9 @@ def _listed_libraries(image: ImageSubject) -> Iterator[Finding]:
         return
     by_reason: dict[tuple[str | None, str], list[str]] = {}
     for path, owner, soname in _listed_files(image):
-        entry = next(
-            (e for e in forbidden if matches_any([e.text], soname or _entry_name(path))), None
-        )
-        entry = entry or next((e for e in forbidden if matches(e.text, _entry_name(path))), None)
+        tried = dict.fromkeys((soname or _base_name(path), _base_name(path)))
+        named = (e for name in tried for e in forbidden if matches(e.text, name))
+        entry = next(named, None)
         if entry is not None:
             by_reason.setdefault((owner, _forbidden(entry, "libraries")), []).append(path)
         elif allowed and soname and owner and not matches_any([e.text for e in allowed], soname):
@@ -354,7 +335,7 @@ def _listed_files(image: ImageSubject) -> Iterator[tuple[str, str | None, str]]:
             yield file.path, file.owner, ""
 
 
-def _entry_name(path: str) -> str:
+def _base_name(path: str) -> str:
     return demangle(path.rpartition("/")[2])
 
 
@@ -381,7 +362,16 @@ def _withheld(image: ImageSubject) -> Iterator[Finding]:
     entry = redistribution_asked(image)
     if entry is None:
         return
-    for owner, license, paths in find_withheld(image):
+    held: dict[tuple[str | None, str], list[str]] = {}
+    for path, owner in _withheld_files(image):
+        rows = _redistribution(image)
+        covering = [row for row in rows if _is_of(row, owner)] or [
+            row for row in rows if matches_any(row.paths, path)
+        ]
+        name = _base_name(path)
+        if covering and not any(matches_any(row.names, name) for row in covering):
+            held.setdefault((owner, covering[0].license), []).append(path)
+    for (owner, license), paths in held.items():
         shown = listing(path.rpartition("/")[2] for path in paths)
         brings = f"{owner.replace('==', ' ')} brings {shown}" if owner else shown
         yield finding(

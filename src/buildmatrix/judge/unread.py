@@ -38,41 +38,34 @@ def check_source_only(wheels: Wheels) -> Iterator[Finding]:
     """
     judged = {verdict.name: verdict for verdict in source_verdicts(wheels)}
     for name, why in sorted(wheels.without_wheel.items()):
-        package = wheels.packages.get(name)
-        label = f"{name} {package.version if package is not None else ''}".rstrip()
-        is_own = package is not None and _is_own(package)
-        is_built = package is not None and not package.unknown and _is_built(package)
-        holds = (
-            "its contents are known only after it is built"
-            if is_built
-            else "its contents are not known"
-        )
+        package = wheels.packages[name]
+        is_own = bool(package.source) and _FOREIGN.match(package.source) is None
+        is_built = not package.unknown and bool(package.source or package.source_only)
+        holds = "its contents are not known"
+        advice = f"ask for a version and a file of {name} that the index has"
+        if is_built:
+            holds = "its contents are known only after it is built"
+            advice = (
+                f"ask for a version of {name} that has a wheel for this target, or look at the "
+                "image with `buildmatrix scan`"
+            )
         source = wheels.sources.get(name)
-        is_told = _is_told(wheels, name) or (
-            package is not None and is_own and _is_read(package, wheels.askers)
-        )
+        is_told = _is_told(wheels, name) or (is_own and _is_read(package, wheels.askers))
         verdict = judged.get(name)
         if verdict is not None:
             holds = verdict.reason
         elif isinstance(source, str):
             holds += f"; its source was not read: {source}"
         requires = "" if is_told else "; what it requires is not known yet, and is not judged here"
-        advice = (
-            f"ask for a version of {name} that has a wheel for this target, or look at the image "
-            "with `buildmatrix scan`"
-            if is_built
-            else f"ask for a version and a file of {name} that the index has"
-        )
+        is_clean = verdict is not None and verdict.certain and is_told
+        is_meant = is_own or name in wheels.target.no_binary
+        label = f"{name} {package.version}".rstrip()
         yield finding(
             "BM107",
             wheels,
             f"{label}: {why}; {holds}{requires}",
-            severity="note"
-            if is_own
-            or name in wheels.target.no_binary
-            or (verdict is not None and verdict.certain and is_told)
-            else "warning",
-            owner=f"{name}=={package.version if package is not None else ''}",
+            severity="note" if is_meant or is_clean else "warning",
+            owner=f"{name}=={package.version}",
             fix=Fix("pin", advice, accept("BM107", distribution=name)),
         )
 
@@ -80,10 +73,9 @@ def check_source_only(wheels: Wheels) -> Iterator[Finding]:
 def source_verdicts(wheels: Wheels) -> Iterator[Verdict]:
     """Yield the verdicts about distributions by their sources, if those were read."""
     for name in sorted(wheels.without_wheel):
-        package, source = wheels.packages.get(name), wheels.sources.get(name)
-        if package is None or not isinstance(source, SourceFacts):
-            continue
-        yield _source_verdict(wheels, package, source)
+        source = wheels.sources.get(name)
+        if isinstance(source, SourceFacts):
+            yield _source_verdict(wheels, wheels.packages[name], source)
 
 
 def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Verdict:
@@ -91,10 +83,9 @@ def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Ve
     if source.built:
         reason = f"its source holds {listing(source.built)}, which was built elsewhere"
         return replace(verdict, reason=reason, certain=False, may_be="broken")
+    own = (None, wheels.own_vendor)
     traces = list(_traces(wheels, source))
-    foreign = [
-        trace for trace in traces if wheels.catalogue.vendor_of(trace[0]) not in _own_files(wheels)
-    ]
+    foreign = [trace for trace in traces if wheels.catalogue.vendor_of(trace[0]) not in own]
     if foreign:
         names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in foreign))
         places = listing(dict.fromkeys(place for _, place in foreign))
@@ -104,7 +95,7 @@ def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Ve
         f"{library_name} ({path})"
         for library_name, path in source.libraries
         for match in library(library_name, None, wheels.catalogue)
-        if match.weight == "strong" and match.owned.vendor not in _own_files(wheels)
+        if match.weight == "strong" and match.owned.vendor not in own
     ]
     if opened:
         reason = f"its source names {listing(opened)}"
@@ -112,16 +103,10 @@ def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Ve
     if not _is_told(wheels, package.name):
         reason = "its build decides what it requires"
         return replace(verdict, reason=reason, certain=False, may_be="bloat")
-    reason = "by its source: nothing in it is built already"
-    if traces:
-        names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in traces))
-        return replace(verdict, reason=f"{reason}, and its build files are for {names}")
-    return replace(verdict, reason=f"{reason}, and its build files name no accelerator")
-
-
-def _own_files(wheels: Wheels) -> tuple[str | None, ...]:
-    """Return the vendors that are not foreign: the target's, and None."""
-    return (None, wheels.own_vendor)
+    names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in traces))
+    files = f"are for {names}" if traces else "name no accelerator"
+    reason = f"by its source: nothing in it is built already, and its build files {files}"
+    return replace(verdict, reason=reason)
 
 
 def _traces(wheels: Wheels, source: SourceFacts) -> Iterator[tuple[str, str]]:
@@ -145,14 +130,6 @@ def _is_told(wheels: Wheels, name: str) -> bool:
         return name in wheels.askers
     is_locked = lock is not None and not lock.inputs and not lock.is_completed
     return is_locked or source.requires is not None
-
-
-def _is_built(package: Package) -> bool:
-    return bool(package.source or package.source_only)
-
-
-def _is_own(package: Package) -> bool:
-    return bool(package.source) and _FOREIGN.match(package.source) is None
 
 
 def _is_read(package: Package, askers: Collection[str]) -> bool:
