@@ -15,7 +15,7 @@ from buildmatrix.judge.evidence import HELD
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
 from buildmatrix.judge.subject import once
-from buildmatrix.judge.tree import may_decide
+from buildmatrix.judge.tree import may_decide, unread_room
 
 #: `verdict`: whether it is fit for the backend may turn out differently. `amount`: so it may, and
 #: only all bytes say it: device code was seen, and not what else there is of it. `trace`: it
@@ -106,18 +106,12 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         is_traced = not binary.elf.linked_names and binary.owner in strong
         if binary.path in traces or is_traced or binary.owner in unlined:
             counts["unlinked"] += binary.path in wheels.unlinked
-        # Whatever it is, it is packed into the bytes of the file.
-        room = binary.elf.unread_data
-        room = room if binary.packed is None else min(room, binary.packed)
+        room = unread_room(binary)
         kind, most = ("coded", "behind") if binary.elf.device_code else ("partial", "largest")
         counts[kind if room else "cut"] += 1
         counts[most] = max(counts[most], room)
     left = {owner: Unopened(**counts) for owner, counts in counters.items()}
-    return {
-        owner: files
-        for owner, files in left.items()
-        if files.has_more or files.python or files.lazy
-    }
+    return {owner: it for owner, it in left.items() if it.has_more or it.python or it.lazy}
 
 
 @once
@@ -303,22 +297,19 @@ def name_unparsed_python(verdicts: Iterable[Verdict], inventory: Inventory) -> t
     files: dict[str, list[Unparsed]] = {}
     for unparsed in inventory.unparsed:
         files.setdefault(unparsed.owner or "", []).append(unparsed)
-    return tuple(
-        _with_files(verdict, own) if (own := files.get(verdict.owner)) else verdict
-        for verdict in verdicts
-    )
+    return tuple(_with_files(verdict, files.get(verdict.owner, ())) for verdict in verdicts)
 
 
 def _with_files(verdict: Verdict, files: Sequence[Unparsed]) -> Verdict:
-    needed = [unparsed for unparsed in files if unparsed.reach == "import"]
+    needed = sum(unparsed.reach == "import" for unparsed in files)
     parts = []
     if needed:
-        parts.append(f"{count(len(needed), 'Python file')} that its import runs not read whole")
-    if len(files) > len(needed):
-        parts.append(f"{count(len(files) - len(needed), 'other Python file')} not read whole")
-    noted = replace(
-        verdict, open="; ".join(part for part in (verdict.open, " and ".join(parts)) if part)
-    )
+        parts.append(f"{count(needed, 'Python file')} that its import runs not read whole")
+    if len(files) > needed:
+        parts.append(f"{count(len(files) - needed, 'other Python file')} not read whole")
+    if not parts:
+        return verdict
+    noted = replace(verdict, open="; ".join(filter(None, (verdict.open, " and ".join(parts)))))
     # A distribution unfit for another reason may prove broken as well, and stays unfit.
     if not needed or verdict.verdict in UNFIT:
         return noted

@@ -39,7 +39,7 @@ from buildmatrix.judge.library_versions import (
     soname_globs,
     stated_versions,
 )
-from buildmatrix.judge.model import Finding, Fix, Severity
+from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject
 from buildmatrix.matrix.kinds import Numbers, numbers
 
@@ -65,7 +65,7 @@ def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
     yield from _check_parts(image, libraries)
     for installed in image.inventory.distributions:
         owner = installed.owner
-        yield from _check_same_versions(image, installed, owner)
+        yield from _check_same_versions(image, installed)
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:
             continue
@@ -112,24 +112,24 @@ def _check_opened(
             continue
         globs = soname_globs(image, name)
         for soname, copies in sorted(libraries.items()):
-            role = role_of(image, soname)
-            if soname in linked or role is None or not matches_any(globs, soname):
+            if soname in linked or role_of(image, soname) is None:
+                continue
+            if not matches_any(globs, soname):
                 continue
             opener, found = _find_opened(image, owner, soname, copies)
             versions = [library_version(image, copy) for copy in found]
             if all(is_older(version, expected) for version in versions):
                 present, version = found[0], versions[0]
                 assert version is not None
-                yield _finding(
+                yield _older_library(
                     image,
                     owner,
                     soname,
                     present,
-                    role,
                     ExpectedVersion(expected, metadata_words(name, least)),
                     version,
                     "all that it can find is" if opener is None else "what it opens by its name is",
-                    binary=opener,
+                    opener,
                 )
 
 
@@ -183,22 +183,17 @@ def _find_overtaken(
         )
         if item.owner != owner or needed.name in reported or lacking:
             continue
-        yield finding(
-            "BM706",
+        yield _mismatch(
             image,
+            owner,
             f"{name} {number} came with {needed.name} of {file_holder(image, item.own)}, and "
             f"{_LEADS.get(needed.rule or 'path', 'the loader leads')} it to {present.path} of "
             f"{file_holder(image, present)}, which {item.why}: it may be missing symbols "
             f"that {name} needs",
-            severity="error" if role_of(image, needed.name) in _STRICT else "warning",
-            vendor=image.own_vendor,
-            owner=owner,
+            f"take {present.path} out of the loader's way, so that it finds {item.own.path}",
             path=needed.binary,
-            chain=chain_to_file(image, owner, needed.binary, needed.name, present.path),
-            fix=Fix(
-                "pin",
-                f"take {present.path} out of the loader's way, so that it finds {item.own.path}",
-            ),
+            chain=[needed.binary, needed.name, present.path],
+            is_strict=role_of(image, needed.name) in _STRICT,
             identity=needed.name,
         )
 
@@ -227,19 +222,16 @@ def _check_stated_lines(
             continue
         soname, present = next(iter(copies.items()))
         name, number = split_owner(owner)
-        role = role_of(image, soname)
-        yield finding(
-            "BM706",
+        yield _mismatch(
             image,
+            owner,
             f"{name} {number} was built with {demangle(soname).partition('.')[0]} {text} "
             f"({row.file} says so) and opens it at run time, but {image.noun} has only "
             f"{listing(copies)}: it continues without the GPU, or fails",
-            severity="error" if role in _STRICT else "warning",
-            vendor=image.own_vendor,
-            owner=owner,
+            f"bring version {version[0]} of the library, or take another {name}",
             path=present[0].path,
-            chain=chain_to_file(image, owner, soname, present[0].path),
-            fix=Fix("pin", f"bring version {version[0]} of the library, or take another {name}"),
+            chain=[soname, present[0].path],
+            is_strict=role_of(image, soname) in _STRICT,
             identity=row.name,
         )
 
@@ -279,17 +271,15 @@ def _check_parts(
             continue
         name, number = split_owner(binary.owner)
         has = f", but there is {listing(others)}" if others else ""
-        yield finding(
-            "BM706",
+        yield _mismatch(
             image,
+            binary.owner,
             f"{name} {number} brings {soname}, which opens {listing(parts, 3)} by name, and "
             f"nothing in {image.noun} is called so{has}: what it is for fails on the GPU",
-            severity="error" if role_of(image, soname) in _STRICT else "warning",
-            vendor=image.own_vendor,
-            owner=binary.owner,
+            f"bring version {line} of the library, or take another {name}",
             path=binary.path,
-            chain=chain_to_file(image, binary.owner, binary.path, parts[0]),
-            fix=Fix("pin", f"bring version {line} of the library, or take another {name}"),
+            chain=[binary.path, parts[0]],
+            is_strict=role_of(image, soname) in _STRICT,
             identity=begin,
         )
 
@@ -300,9 +290,7 @@ def _line(soname: str) -> int | None:
     return version[0] if version is not None else None
 
 
-def _check_same_versions(
-    image: ImageSubject, installed: Distribution, owner: str
-) -> Iterator[Finding]:
+def _check_same_versions(image: ImageSubject, installed: Distribution) -> Iterator[Finding]:
     """Yield the findings about distributions that must have the same version as another one."""
     for row in drivers.select_entries(image.catalogue.version_pairs, image.backend):
         if not matches_any(row.distributions, installed.name):
@@ -313,20 +301,15 @@ def _check_same_versions(
             continue
         version = others[0].version
         alone = "the same version" if required is None else f"{row.beside}{required}"
-        yield finding(
-            "BM706",
+        either = "the same version" if required is None else "versions of one release"
+        yield _mismatch(
             image,
+            installed.owner,
             f"{installed.name} {installed.version} is beside {row.beside} {version}, and works "
             f"with {alone} alone: {row.effect}",
-            vendor=image.own_vendor,
-            owner=owner,
+            f"bring {installed.name} and {row.beside} to {either}",
             path=installed.path,
-            chain=chain_to_file(image, owner, f"{row.beside} {version}"),
-            fix=Fix(
-                "pin",
-                f"bring {installed.name} and {row.beside} to "
-                + ("the same version" if required is None else "versions of one release"),
-            ),
+            chain=[f"{row.beside} {version}"],
             identity=row.beside,
         )
 
@@ -334,7 +317,8 @@ def _check_same_versions(
 def _fits(installed: Distribution, other: Distribution, required: SpecifierSet | None) -> bool:
     """Return True if one works beside another; unreadable versions are not compared."""
     if required is None:
-        return _is_same_release(installed.version, other.version)
+        ours, theirs = numbers(installed.version), numbers(other.version)
+        return ours is None or theirs is None or ours == theirs
     # A build of it, `0.10.2+rocm`, is that version.
     public = other.version.partition("+")[0]
     return version_or_none(public) is None or required.contains(public, prereleases=True)
@@ -349,12 +333,6 @@ def _specifier(installed: Distribution, name: str) -> SpecifierSet:
     return SpecifierSet()
 
 
-def _is_same_release(first: str, second: str) -> bool:
-    """Return True if two versions begin with the same numbers, or one has no numbers."""
-    ours, theirs = numbers(first), numbers(second)
-    return ours is None or theirs is None or ours == theirs
-
-
 def _check_linked(
     image: ImageSubject,
     installed: Distribution,
@@ -367,9 +345,8 @@ def _check_linked(
     for item in sorted(needed, key=lambda item: (item.name, item.binary)):
         if item.name in seen or item.path is None:
             continue
-        role = role_of(image, item.name)
         present = binaries.get(item.path)
-        if role is None or present is None or present.owner == owner:
+        if role_of(image, item.name) is None or present is None or present.owner == owner:
             continue
         seen.add(item.name)
         expected = expected_version(image, installed, item.name, least_of, binaries)
@@ -378,50 +355,58 @@ def _check_linked(
             continue
         if not is_older(version, expected.version):
             continue
-        yield _finding(
-            image,
-            owner,
-            item.name,
-            present,
-            role,
-            expected,
-            version,
-            "the loader leads it to",
-            binary=item.binary,
+        leads = "the loader leads it to"
+        yield _older_library(
+            image, owner, item.name, present, expected, version, leads, item.binary
         )
 
 
-def _finding(
+def _mismatch(
+    image: ImageSubject,
+    owner: str,
+    message: str,
+    advice: str,
+    *,
+    path: str,
+    chain: Sequence[str],
+    is_strict: bool = True,
+    identity: str = "",
+) -> Finding:
+    return finding(
+        "BM706",
+        image,
+        message,
+        severity="error" if is_strict else "warning",
+        vendor=image.own_vendor,
+        owner=owner,
+        path=path,
+        chain=chain_to_file(image, owner, *chain),
+        fix=Fix("pin", advice),
+        identity=identity,
+    )
+
+
+def _older_library(
     image: ImageSubject,
     owner: str,
     soname: str,
     present: LibraryCopy,
-    role: str,
     expected: ExpectedVersion,
     version: Numbers,
     leads: str,
-    *,
     binary: str | None,
 ) -> Finding:
     """Make the finding. `binary` links or opens the library; None if it is unknown."""
     name, number = split_owner(owner)
     wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
-    severity: Severity = "error" if role in _STRICT else "warning"
-    return finding(
-        "BM706",
+    return _mismatch(
         image,
+        owner,
         f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
         f"{present.path} of {file_holder(image, present)}, which is {has}: it may be "
         f"missing symbols that {name} needs",
-        severity=severity,
-        vendor=image.own_vendor,
-        owner=owner,
+        f"take the older library out of the way, or bring {soname} to {wanted} or later there",
         path=binary or present.path,
-        chain=chain_to_file(
-            image, owner, *([binary] if binary is not None else []), soname, present.path
-        ),
-        fix=Fix(
-            "pin",
-            f"take the older library out of the way, or bring {soname} to {wanted} or later there",
-        ),
+        chain=[*([binary] if binary is not None else []), soname, present.path],
+        is_strict=role_of(image, soname) in _STRICT,
     )

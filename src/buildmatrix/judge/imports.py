@@ -155,11 +155,13 @@ def reach(
     for item in needed:
         for path in item.paths:
             links.setdefault(item.binary, []).append(path)
-    for path in _chosen(inventory, links, hopeless):
-        result[path] = "import"
-    for path, extent in result.items():
-        if extent == "chosen":
-            result[path] = "guarded"
+    groups: dict[tuple[str | None, str | None], list[str]] = {}
+    for binary in inventory.binaries:
+        if binary.reach == "chosen":
+            groups.setdefault((binary.owner, binary.reached_from), []).append(binary.path)
+    for paths in groups.values():
+        lost = all(any(file in hopeless for file in closure([path], links)) for path in paths)
+        result |= dict.fromkeys(paths, "import" if lost else "guarded")
     for level in _REACHES[:-1]:
         reached = [path for path, extent in result.items() if extent == level]
         for path in reached:  # grows while it is walked
@@ -171,29 +173,16 @@ def reach(
     return result
 
 
-def _chosen(
-    inventory: Inventory, links: Mapping[str, list[str]], hopeless: Collection[str]
-) -> Iterator[str]:
-    """Files that a run chooses from where none of them can be loaded."""
-    groups: dict[tuple[str | None, str | None], list[str]] = {}
-    for binary in inventory.binaries:
-        if binary.reach == "chosen":
-            groups.setdefault((binary.owner, binary.reached_from), []).append(binary.path)
-    for paths in groups.values():
-        if all(_is_lost(path, links, hopeless) for path in paths):
-            yield from paths
-
-
-def _is_lost(path: str, links: Mapping[str, list[str]], hopeless: Collection[str]) -> bool:
-    ahead, seen = [path], {path}
+def closure(starts: Iterable[str], links: Mapping[str, Iterable[str]]) -> Collection[str]:
+    """Return files and all that they link, directly or not."""
+    reached = dict.fromkeys(starts)
+    ahead = list(reached)
     for file in ahead:  # grows while it is walked
-        if file in hopeless:
-            return True
         for further in links.get(file, ()):
-            if further not in seen:
-                seen.add(further)
+            if further not in reached:
+                reached[further] = None
                 ahead.append(further)
-    return False
+    return reached
 
 
 def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]]) -> frozenset[str]:

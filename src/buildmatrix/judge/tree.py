@@ -25,7 +25,7 @@ from buildmatrix.facts.inventory.model import (
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import PackedSizeRange, is_foreign, measure_device_code
-from buildmatrix.judge.imports import Imported, find_imports, hopeless, reach, runtimes
+from buildmatrix.judge.imports import Imported, closure, find_imports, hopeless, reach, runtimes
 from buildmatrix.matrix.model import Policy
 
 #: Standing of the statement that a build is for a vendor: the bytes have something of that vendor,
@@ -170,6 +170,12 @@ def tree_of(
         if file.by != "bytes" and file.path.endswith(".py") and not file.lazy
     )
     undecided = frozenset(file.owner for file in inventory.closed if may_decide(file))
+    #: Distributions with a binary that may link a library, or have much device code.
+    may_hide = frozenset(
+        binary.owner
+        for binary in inventory.binaries
+        if not binary.elf.dynamic_read or unread_room(binary) > policy.bloat_threshold
+    )
     is_single = len(installed) == 1 and not is_whole
     missing = frozenset((needed.binary, needed.name) for needed in resolution.missing)
     brought = {
@@ -188,6 +194,10 @@ def tree_of(
     native = [
         file for file in files if not isinstance(file, Artefact) and not file.path.endswith(".py")
     ]
+    native_of = Counter[str]()
+    for native_file in native:
+        native_of[native_file.owner or ""] += native_file.size
+    owners = {file.path: file.owner for file in (*inventory.binaries, *inventory.closed)}
     return TreeView(
         backend=backend,
         line=line,
@@ -196,12 +206,17 @@ def tree_of(
         is_single=is_single,
         installed=installed,
         native={file.path: file.size for file in native},
-        native_of=_by_owner(native),
+        native_of=native_of,
         held=frozenset(
             file.owner for file in files if file.owner is not None and not file.path.endswith(".py")
         ),
         missing=missing,
-        elsewhere=frozenset(_find_links_elsewhere(inventory, resolution)),
+        elsewhere=frozenset(
+            (needed.binary, needed.name)
+            for needed in resolution.needed
+            if needed.paths
+            and all(owners.get(path) != owners.get(needed.binary) for path in needed.paths)
+        ),
         libraries=frozenset(_names(inventory)),
         reach=reach(inventory, resolution.needed, hopeless(evidence, missing - brought)),
         loads=loads,
@@ -236,10 +251,10 @@ def tree_of(
             resolution,
             catalogue,
             required,
-            unread=unread_python | undecided | _may_hide(inventory, policy.bloat_threshold),
+            unread=unread_python | undecided | may_hide,
         ),
         policy=policy,
-        used=frozenset(_find_used(inventory, resolution, required, undecided)),
+        used=frozenset(_find_used(inventory, resolution, required, undecided, owners)),
         sites={item.owner: item.site for item in inventory.distributions},
         alien=_alien(inventory, loads),
         required=required,
@@ -280,18 +295,10 @@ def may_decide(file: ClosedFile) -> bool:
     return ".so" in name or name.rpartition(".")[2].lower() in _TELLING
 
 
-def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:
-    """Return distributions with a binary that may link a library or have much device code."""
-    return frozenset(
-        binary.owner
-        for binary in inventory.binaries
-        if not binary.elf.dynamic_read or _room(binary) > threshold
-    )
-
-
-def _room(binary: Binary) -> int:
+def unread_room(binary: Binary) -> int:
     """The most bytes of a binary that were not read and may be device code."""
     room = binary.elf.unread_data if binary.elf.read is not None else 0
+    # Whatever it is, it is packed into the bytes of the file.
     return room if binary.packed is None else min(room, binary.packed)
 
 
@@ -333,13 +340,7 @@ def _standings(
             files.setdefault(file.owner, []).append(file.path)
     result: dict[str, Standing] = {}
     for owner, (item, vendor) in statements.items():
-        reached = dict.fromkeys(files.get(owner, ()))
-        ahead = list(reached)
-        for path in ahead:  # grows while it is walked
-            for further in links.get(path, ()):
-                if further not in reached:
-                    reached[further] = None
-                    ahead.append(further)
+        reached = closure(files.get(owner, ()), links)
         required = (
             needed.match.vendor
             for needed in requires[item.owner]
@@ -392,22 +393,14 @@ def find_vendor_requirements(
                 yield name, match
 
 
-def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, int]:
-    counts: Counter[str] = Counter()
-    for file in files:
-        counts[file.owner or ""] += file.size
-    return counts
-
-
 def _find_used(
     inventory: Inventory,
     resolution: Resolution,
     requires: Mapping[str, tuple[Required, ...]],
     undecided: Set[str | None],
+    owners: Mapping[str, str | None],
 ) -> Iterator[str]:
     """Yield distributions whose files another one links, or that one with such code requires."""
-    files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
-    owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:
         for path in needed.paths:
             owner = owners.get(path)
@@ -421,17 +414,6 @@ def _find_used(
                 for name in required.brings if required.active else ():
                     if name in present:
                         yield present[name]
-
-
-def _find_links_elsewhere(
-    inventory: Inventory, resolution: Resolution
-) -> Iterator[tuple[str, str]]:
-    files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
-    owners = {file.path: file.owner for file in files}
-    for needed in resolution.needed:
-        paths = needed.paths
-        if paths and all(owners.get(path) != owners.get(needed.binary) for path in paths):
-            yield needed.binary, needed.name
 
 
 def _names(inventory: Inventory) -> Iterator[str]:
