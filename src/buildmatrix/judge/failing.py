@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 from buildmatrix.base.text import listing
@@ -38,15 +39,14 @@ def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure
         evidence: all evidence of it.
     """
     supplied = tree.supplied.get(owner, frozenset())
-    for failed in (
-        *_links(tree, owner, evidence),
-        *_loads(tree, tree.loads.get(owner, ()), evidence, supplied),
-        *_calls(tree, tree.imports.get(owner, ()), supplied),
-        *_modules(tree, tree.imports.get(owner, ()), supplied),
-        *_alien(tree, owner),
-    ):
-        return failed
-    return None
+    failures = chain(
+        _links(tree, owner, evidence),
+        _loads(tree, tree.loads.get(owner, ()), evidence, supplied),
+        _imports(tree, tree.imports.get(owner, ()), supplied, "call"),
+        _imports(tree, tree.imports.get(owner, ()), supplied, "module"),
+        _alien(tree, owner),
+    )
+    return next(failures, None)
 
 
 def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -97,15 +97,9 @@ def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -
     where = "not in the tree"
     if tree.is_other_line(evidence.detail):
         where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing provides it"
-    return Failure(
-        kind,
-        evidence.path,
-        evidence.path,
-        evidence.detail,
-        evidence.vendor,
-        f"{evidence.path} links {evidence.detail}, which is {where}",
-        (evidence,),
-    )
+    path, name = evidence.path, evidence.detail
+    reason = f"{path} links {name}, which is {where}"
+    return Failure(kind, path, path, name, evidence.vendor, reason, (evidence,))
 
 
 def _serves(tree: TreeView, evidence: Sequence[Evidence]) -> bool:
@@ -142,16 +136,9 @@ def _loads(
             continue
         first = tried[0]
         if first.backend not in supplied:
-            place = f"{call.path}:{call.line}"
-            yield Failure(
-                "load",
-                call.path,
-                place,
-                first.detail,
-                first.vendor,
-                f"its import loads {first.detail} ({place}), which is missing",
-                tuple(tried),
-            )
+            place, name = f"{call.path}:{call.line}", first.detail
+            reason = f"its import loads {name} ({place}), which is missing"
+            yield Failure("load", call.path, place, name, first.vendor, reason, tuple(tried))
 
 
 def _may_fail(call: PythonLoad, text: str) -> bool:
@@ -162,45 +149,31 @@ def _may_fail(call: PythonLoad, text: str) -> bool:
     return call.call == "find_library" or "/" in text or not text.endswith(".so*")
 
 
-def _calls(
-    tree: TreeView, calls: Sequence[Imported], supplied: Collection[str]
+def _imports(
+    tree: TreeView,
+    imports: Sequence[Imported],
+    supplied: Collection[str],
+    kind: Literal["call", "module"],
 ) -> Iterator[Failure]:
-    for used in calls:
-        backend = used.match.backend
-        if used.statement.how != "called" or not needs_library(tree, used.match):
-            continue
-        if backend in tree.runtimes or backend in supplied:
-            continue
-        name = title(backend, tree.catalogue)
-        yield Failure(
-            "call",
-            used.statement.path,
-            used.place,
-            used.statement.module,
-            used.match.vendor or "",
-            f"its import calls {used.statement.module} ({used.place}), and nothing provides the "
-            f"libraries of {name}",
-        )
-
-
-def _modules(
-    tree: TreeView, imports: Sequence[Imported], supplied: Collection[str]
-) -> Iterator[Failure]:
+    """Yield calls of modules whose libraries are missing, or imports of missing modules."""
     for used in imports:
-        statement = used.statement
-        is_missing = statement.how == "missing" and statement.provider is None
-        if not is_missing or used.match.backend in supplied or not needs_library(tree, used.match):
+        statement, backend = used.statement, used.match.backend
+        if backend in supplied or not needs_library(tree, used.match):
             continue
-        name = used.statement.module.partition(".")[0]
-        yield Failure(
-            "module",
-            used.statement.path,
-            used.place,
-            name,
-            used.match.vendor or "",
-            f"its import imports {name} ({used.place}) of "
-            f"{title(used.match.backend, tree.catalogue)}, which is missing",
-        )
+        software = title(backend, tree.catalogue)
+        if kind == "call" and statement.how == "called" and backend not in tree.runtimes:
+            name = statement.module
+            reason = (
+                f"its import calls {name} ({used.place}), and nothing provides the libraries of "
+                f"{software}"
+            )
+        elif kind == "module" and statement.how == "missing" and statement.provider is None:
+            name = statement.module.partition(".")[0]
+            reason = f"its import imports {name} ({used.place}) of {software}, which is missing"
+        else:
+            continue
+        vendor = used.match.vendor or ""
+        yield Failure(kind, statement.path, used.place, name, vendor, reason)
 
 
 def _alien(tree: TreeView, owner: str) -> Iterator[Failure]:
@@ -214,17 +187,12 @@ def _alien(tree: TreeView, owner: str) -> Iterator[Failure]:
         ]
         system = "Windows" if module.kind == "pe" else "macOS"
         links = f" and links {listing(name for name, _ in known)}" if known else ""
+        vendor = (known[0][1].vendor or "") if known else ""
         kind: Literal["load", "module"] = "load" if isinstance(used, PythonLoad) else "module"
         name = file_name(module.path) if isinstance(used, PythonLoad) else used.module
         does = "loads" if kind == "load" else "imports"
-        yield Failure(
-            kind,
-            used.path,
-            place,
-            name,
-            (known[0][1].vendor or "") if known else "",
-            f"its import {does} {name} ({place}): {module.path} is for {system}{links}",
-        )
+        reason = f"its import {does} {name} ({place}): {module.path} is for {system}{links}"
+        yield Failure(kind, used.path, place, name, vendor, reason)
 
 
 def needs_library(tree: TreeView, match: DistributionMatch) -> bool:

@@ -176,19 +176,19 @@ class Subject:
 
         Empty for what the lock does not hold.
         """
-        return tuple(self._way(name)[1])
+        return tuple(self._ways.way(name)[1])
 
     def chain_to(self, name: str) -> tuple[str, ...]:
         """`images/requirements/base.in:3`, `xgboost 3.4.1`, ... down to distribution `name`.
 
         Where the lock does not say who asked, the first element is the line of its entry.
         """
-        line, packages = self._way(name)
+        line, packages = self._ways.way(name)
         links = [f"{package.name} {package.version}".rstrip() for package in packages]
         if len(links) > _LONGEST:
             more = len(links) - _LONGEST
             links[_LONGEST // 2 : -(_LONGEST // 2)] = [f"{more} more"]
-        return (*((line,) if line is not None else ()), *links)
+        return (*filter(None, [line]), *links)
 
     @cached_property
     def chained(self) -> Mapping[str, Package]:
@@ -198,9 +198,6 @@ class Subject:
     @cached_property
     def _ways(self) -> LockWays:
         return LockWays(self.chained)
-
-    def _way(self, name: str) -> tuple[str | None, Sequence[Package]]:
-        return self._ways.way(name) if name in self.chained else (None, ())
 
 
 @dataclass(frozen=True)
@@ -264,7 +261,7 @@ class ImageSubject(Subject):
     @cached_property
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
-        return tuple(item for item in self.evidence if self.is_foreign(item))
+        return tuple(filter(self.is_foreign, self.evidence))
 
     @cached_property
     def unbound(self) -> tuple[Unbound, ...]:
@@ -296,19 +293,17 @@ class ImageSubject(Subject):
     @cached_property
     def chained(self) -> Mapping[str, Package]:
         """See `Subject.chained`; npm's packages say themselves who asks for them."""
-        askers: dict[str, set[str]] = {}
         packages = [item for item in self.inventory.distributions if item.installer == NPM]
+        askers: dict[str, set[str]] = {item.name: set() for item in packages}
         for item in packages:
-            askers.setdefault(item.name, set()).update(line.place for line in item.lines)
-            for name in item.requires:
-                askers.setdefault(name, set()).add(item.name)
-        brought = {
-            item.name: Package(
-                item.name, item.version, None, (), False, tuple(sorted(askers[item.name]))
-            )
-            for item in packages
-        }
-        return {**self.packages, **brought} if brought else self.packages
+            askers[item.name].update(line.place for line in item.lines)
+            for name in askers.keys() & set(item.requires):
+                askers[name].add(item.name)
+        chained = dict(self.packages)
+        for item in packages:
+            via = tuple(sorted(askers[item.name]))
+            chained[item.name] = Package(item.name, item.version, None, (), False, via)
+        return chained
 
     @cached_property
     def imported_modules(self) -> frozenset[str]:
@@ -464,6 +459,8 @@ class LockWays:
 
         Where no line leads to it, the place of the entry at the top.
         """
+        if name not in self._packages:
+            return None, []
         packages = [self._packages[name]]
         while True:
             top = packages[-1]

@@ -95,10 +95,11 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     broken: _Judgement | None = None
     if failed is not None and not survives:
         broken = "broken", failed.reason
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
     sure = broken or _driver(evidence) or _bloat(tree, match, foreign)
     verdict, reason = (
         sure
-        or _requires(tree, foreign)
+        or (("bloat", f"it requires {listing(useless)}") if useless else None)
         or (("optional", failed.reason) if failed is not None else None)
         or _judge_lost_links(tree, owner, evidence)
         or _own(tree, match)
@@ -153,9 +154,9 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
         for item in evidence
         if item.where == "host" and item.kind in ("bundled", "tool") and item.weight == "strong"
     ]
-    return (
-        ("bloat", f"it ships {listing(shipped)}, which the host must provide") if shipped else None
-    )
+    if not shipped:
+        return None
+    return "bloat", f"it ships {listing(shipped)}, which the host must provide"
 
 
 def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
@@ -165,7 +166,10 @@ def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
     if foreign.weight > tree.policy.bloat_threshold:
-        return "bloat", _share(tree, foreign)
+        backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
+        bound = "at least " if foreign.is_incomplete else ""
+        share = f"{bound}{size(foreign.size)} of it"
+        return "bloat", f"{share} are for {title(backend, tree.catalogue)}"
     if match is not None and tree.backend in match.tolerated_in:
         return None
     for evidence in foreign.evidence:
@@ -175,17 +179,6 @@ def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -
                 f"{title(evidence.backend, tree.catalogue)}, which is there"
             )
     return None
-
-
-def _requires(tree: TreeView, foreign: _Foreign) -> _Judgement | None:
-    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
-    return ("bloat", f"it requires {listing(useless)}") if useless else None
-
-
-def _share(tree: TreeView, foreign: _Foreign) -> str:
-    backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
-    bound = "at least " if foreign.is_incomplete else ""
-    return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
 def _judge_lost_links(
@@ -216,10 +209,9 @@ def _is_useless(tree: TreeView, name: str, match: DistributionMatch) -> bool:
 def useless_requirements(
     tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    """Yield the unconditional requirements of `item` that are not usable on this backend."""
-    for name, match in _foreign_requirements(tree, item):
-        if _is_useless(tree, name, match):
-            yield name, match
+    """Return the unconditional requirements of `item` that are not usable on this backend."""
+    required = _foreign_requirements(tree, item)
+    return ((name, match) for name, match in required if _is_useless(tree, name, match))
 
 
 def _foreign_requirements(
@@ -324,21 +316,14 @@ def pass_through_requirements(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[
     worst counts, and of equals the nearest.
     """
     by_name = {verdict.name: verdict for verdict in verdicts}
-    requires = _requirements(lock)
+    requires: dict[str, list[str]] = {}
+    for package in sorted(lock.packages, key=lambda package: package.name):
+        for asker in package.via:
+            requires.setdefault(asker, []).append(package.name)
     return tuple(
         verdict if verdict.verdict in UNFIT else _pass_on(verdict, by_name, requires)
         for verdict in by_name.values()
     )
-
-
-def _requirements(lock: Lock) -> Mapping[str, Sequence[str]]:
-    names = {package.name for package in lock.packages}
-    by_asker: dict[str, list[str]] = {}
-    for package in sorted(lock.packages, key=lambda package: package.name):
-        for asker in package.via:
-            if asker in names:
-                by_asker.setdefault(asker, []).append(package.name)
-    return by_asker
 
 
 def _pass_on(
