@@ -15,7 +15,6 @@ from buildmatrix.facts.inventory.model import (
     Binary,
     ClosedFile,
     Container,
-    Distribution,
     Inventory,
     SystemPackage,
 )
@@ -60,9 +59,7 @@ class Contents:
     def __init__(self, image: ImageSubject) -> None:
         """Group the evidence by file."""
         self._binaries = {binary.path: binary for binary in image.inventory.binaries}
-        self._distributions = {
-            distribution.owner: distribution for distribution in image.inventory.distributions
-        }
+        self._distributions = {item.owner: item for item in image.inventory.distributions}
         self._held: dict[str, dict[tuple[str, str], list[Evidence]]] = {}
         for item in image.evidence:
             if item.kind in HELD and item.weight != "neutral" and item.path:
@@ -70,75 +67,60 @@ class Contents:
                 files.setdefault((item.path, item.vendor), []).append(item)
         self._files: dict[str, list[str]] = {}
         owners = {item.owner for item in self._distributions.values() if item.components}
-        native: tuple[Binary | ClosedFile, ...] = (
-            *image.inventory.binaries,
-            *image.inventory.closed,
-        )
+        native: list[Binary | ClosedFile] = [*image.inventory.binaries, *image.inventory.closed]
         for file in native if owners else ():
             if file.owner in owners:
                 self._files.setdefault(file.owner, []).append(file.path)
 
     def libraries(self, owner: str) -> tuple[NativeComponent, ...]:
         """Return an owner's vendor components by path; the empty owner is no distribution."""
-        files = self._held.get(owner, {})
-        return _libraries(files, self._binaries, self._distributions.get(owner))
-
-    def sbom(self, owner: str) -> tuple[SbomComponent, ...]:
-        """Return the components in the SBOMs of a distribution."""
         distribution = self._distributions.get(owner)
-        if distribution is None or not distribution.components:
-            return ()
-        stems = frozenset(map(_stem, self._files.get(owner, ()))) - {""}
-        return tuple(_sbom(distribution, stems))
-
-
-def _libraries(
-    files: Mapping[tuple[str, str], list[Evidence]],
-    binaries: Mapping[str, Binary],
-    distribution: Distribution | None,
-) -> tuple[NativeComponent, ...]:
-    names = (
-        {_plain(_name(purl)) for purl in distribution.components} - {""}
-        if distribution is not None and distribution.components
-        else None
-    )
-    libraries = []
-    for (path, vendor), items in sorted(files.items()):
-        binary = binaries.get(path)
-        soname = binary.elf.soname or "" if binary is not None else ""
-        versions = [match[1] for name in (path, soname) if (match := _VERSION.search(name))]
-        best = min(items, key=lambda item: ("high", "medium", "low").index(item.confidence))
-        libraries.append(
-            NativeComponent(
-                path,
-                vendor,
-                best.role,
-                tuple(kind for kind in HELD if any(item.kind == kind for item in items)),
-                best.confidence,
-                binary.size if binary is not None else max(item.size for item in items),
-                soname,
-                max(versions, key=len, default=""),
-                tuple(dict.fromkeys(item.detail for item in items))[:_MOST_DETAILS],
-                tuple(dict.fromkeys(name for item in items for name in item.architectures)),
-                None if names is None else _is_like(_stem(path), names),
-            )
+        names = (
+            {_plain(_name(purl)) for purl in distribution.components} - {""}
+            if distribution is not None and distribution.components
+            else None
         )
-    return tuple(libraries)
+        libraries = []
+        for (path, vendor), items in sorted(self._held.get(owner, {}).items()):
+            binary = self._binaries.get(path)
+            soname = binary.elf.soname or "" if binary is not None else ""
+            versions = [match[1] for name in (path, soname) if (match := _VERSION.search(name))]
+            best = min(items, key=lambda item: ("high", "medium", "low").index(item.confidence))
+            libraries.append(
+                NativeComponent(
+                    path,
+                    vendor,
+                    best.role,
+                    tuple(kind for kind in HELD if any(item.kind == kind for item in items)),
+                    best.confidence,
+                    binary.size if binary is not None else max(item.size for item in items),
+                    soname,
+                    max(versions, key=len, default=""),
+                    tuple(dict.fromkeys(item.detail for item in items))[:_MOST_DETAILS],
+                    tuple(dict.fromkeys(name for item in items for name in item.architectures)),
+                    None if names is None else _is_like(_stem(path), names),
+                )
+            )
+        return tuple(libraries)
 
-
-def _sbom(distribution: Distribution, stems: frozenset[str]) -> Iterator[SbomComponent]:
-    for purl in distribution.components:
-        match = _PURL.match(purl)
-        kind = match["type"] if match is not None else ""
-        name = _plain(_name(purl))
-        if kind == "pypi" and name == _plain(distribution.name):
-            continue  # Itself.
-        seen = None
-        if name and kind in _OF_SYSTEMS | _BUILT:
-            seen = _is_like(name, stems) or _begins_like(_name(purl), stems)
-            if not seen and kind in _BUILT:
-                seen = None
-        yield SbomComponent(purl, seen)
+    def sbom(self, owner: str) -> Iterator[SbomComponent]:
+        """Yield the components in the SBOMs of a distribution."""
+        distribution = self._distributions.get(owner)
+        if distribution is None:
+            return
+        stems = frozenset(map(_stem, self._files.get(owner, ()))) - {""}
+        for purl in distribution.components:
+            match = _PURL.match(purl)
+            kind = match["type"] if match is not None else ""
+            name = _plain(_name(purl))
+            if kind == "pypi" and name == _plain(distribution.name):
+                continue  # Itself.
+            seen = None
+            if name and kind in _OF_SYSTEMS | _BUILT:
+                seen = _is_like(name, stems) or _begins_like(_name(purl), stems)
+                if not seen and kind in _BUILT:
+                    seen = None
+            yield SbomComponent(purl, seen)
 
 
 def _stem(path: str) -> str:
@@ -244,7 +226,7 @@ def compose(
                 tuple(sorted(links.get(owner, ()))),
                 required_by.get(name, ()),
                 libraries,
-                inside.sbom(owner),
+                tuple(inside.sbom(owner)),
             )
         )
         if part.is_wholly_wasted and places.get(owner) in origins:

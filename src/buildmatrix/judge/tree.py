@@ -197,7 +197,8 @@ def tree_of(
     native_of = Counter[str]()
     for native_file in native:
         native_of[native_file.owner or ""] += native_file.size
-    owners = {file.path: file.owner for file in (*inventory.binaries, *inventory.closed)}
+    owners = {file.path: file.owner for file in inventory.binaries}
+    owners |= {file.path: file.owner for file in inventory.closed}
     return TreeView(
         backend=backend,
         line=line,

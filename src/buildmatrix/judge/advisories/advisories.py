@@ -23,7 +23,6 @@ from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.advisories.model import Advisories, Advisory, Key, PinAnswer, Unchecked
 from buildmatrix.judge.advisories.pip_audit import (
     Pin,
-    PipAuditFailure,
     PipAuditRun,
     Reply,
     ServiceName,
@@ -204,9 +203,10 @@ def check(
     if missing and not offline:
         (progress or Silent()).note(f"asking {title} for advisories about {len(missing)} packages")
         folder = cache.folder / "advisories" if cache is not None and cache.folder else None
-        outcome = _run_pip_audit(missing, service, url, folder, limits or Limits(), stop or Event())
-        failed = outcome.failed
-        new_answers = {pin: Remembered(now, *answer) for pin, answer in outcome.answers.items()}
+        found, failed = _run_pip_audit(
+            missing, service, url, folder, limits or Limits(), stop or Event()
+        )
+        new_answers = {pin: Remembered(now, *answer) for pin, answer in found.items()}
         memory.keep(new_answers)
         remembered_pins |= new_answers
     is_ignorant = len(remembered_pins) > 1 and all(
@@ -230,14 +230,6 @@ def check(
     return Advisories(title, answers, unchecked)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    #: Advisories, or why the service knows none: exactly one of the two means something.
-    answers: dict[Pin, tuple[tuple[Advisory, ...], str | None]]
-    #: Why there is no answer.
-    failed: dict[Pin, str]
-
-
 def _run_pip_audit(
     pins: Sequence[Pin],
     service: ServiceName,
@@ -245,88 +237,51 @@ def _run_pip_audit(
     folder: Path | None,
     limits: Limits,
     stop: Event,
-) -> _Outcome:
-    """Run `pip-audit` until every pin is answered, skipped, or given up."""
+) -> tuple[dict[Pin, tuple[tuple[Advisory, ...], str | None]], dict[Pin, str]]:
+    """Run `pip-audit` until every pin is answered, skipped, or given up.
+
+    Return the advisories, or why the service knows none (exactly one of the two means something),
+    and why there is no answer.
+    """
+    answers: dict[Pin, tuple[tuple[Advisory, ...], str | None]] = {}
+    failed = dict.fromkeys(pins, "there was no time left to ask")
+    waiting = deque(batches(pins, limits.processes, limits.few, limits.most))
+    running: list[PipAuditRun] = []
+    failures, last_reason = 0, ""
+    deadline = time.monotonic() + limits.base + limits.each * len(pins)
     with scratch("pip-audit") as place:
         cache = folder / "pip-audit" if folder is not None else place / "cache"
-
-        def start(batch: Sequence[Pin]) -> PipAuditRun:
-            own = Path(mkdtemp(dir=place))
-            return PipAuditRun(
-                batch, own, service=service, url=url, cache=cache, timeout=limits.timeout
-            )
-
-        return _Rounds(pins, start, limits, stop).all()
-
-
-class _Rounds:
-    """All runs for one list of pins."""
-
-    def __init__(
-        self,
-        pins: Sequence[Pin],
-        start: Callable[[Sequence[Pin]], PipAuditRun],
-        limits: Limits,
-        stop: Event,
-    ) -> None:
-        self._start = start
-        self._limits = limits
-        self._stop = stop
-        self._waiting = deque(batches(pins, limits.processes, limits.few, limits.most))
-        self._running: list[PipAuditRun] = []
-        self._outcome = _Outcome({}, dict.fromkeys(pins, "there was no time left to ask"))
-        self._failures = 0
-        self._last_reason = ""
-        self._deadline = time.monotonic() + limits.base + limits.each * len(pins)
-
-    def all(self) -> _Outcome:
-        """Every pin, answered or not."""
         try:
-            while (self._waiting or self._running) and not self._is_over():
-                while self._waiting and len(self._running) < self._limits.processes:
-                    self._running.append(self._start(self._waiting.popleft()))
-                self._collect()
-                if self._failures >= self._limits.failures and not self._outcome.answers:
-                    self._give_up(self._last_reason)
-                    break
+            while (waiting or running) and not stop.is_set() and time.monotonic() < deadline:
+                while waiting and len(running) < limits.processes:
+                    own, batch = Path(mkdtemp(dir=place)), waiting.popleft()
+                    run = PipAuditRun(
+                        batch, own, service=service, url=url, cache=cache, timeout=limits.timeout
+                    )
+                    running.append(run)
+                for run in [run for run in running if run.is_over()]:
+                    running.remove(run)
+                    try:
+                        result = run.result()
+                    finally:
+                        run.stop()
+                    if isinstance(result, Reply):
+                        answers |= {pin: (found, None) for pin, found in result.advisories.items()}
+                        answers |= {pin: ((), reason) for pin, reason in result.skipped.items()}
+                        for pin in (*result.advisories, *result.skipped):
+                            del failed[pin]
+                        continue
+                    failures, last_reason = failures + 1, result
+                    failed |= dict.fromkeys(run.pins, result)
+                    if len(run.pins) > 1:
+                        middle = len(run.pins) // 2
+                        waiting += (run.pins[:middle], run.pins[middle:])
+                if failures >= limits.failures and not answers:
+                    return answers, dict.fromkeys(failed, last_reason)
                 time.sleep(_POLL_S)
         except OSError as error:
-            self._give_up(f"pip-audit cannot be run: {error.strerror or error}")
+            failed = dict.fromkeys(failed, f"pip-audit cannot be run: {error.strerror or error}")
         finally:
-            for run in self._running:
+            for run in running:
                 run.stop()
-        return self._outcome
-
-    def _collect(self) -> None:
-        for run in [run for run in self._running if run.is_over()]:
-            self._running.remove(run)
-            try:
-                result = run.result()
-            finally:
-                run.stop()
-            if isinstance(result, Reply):
-                self._take(result)
-            else:
-                self._halve(run.pins, result)
-
-    def _take(self, reply: Reply) -> None:
-        self._outcome.answers |= {
-            pin: (advisories, None) for pin, advisories in reply.advisories.items()
-        }
-        self._outcome.answers |= {pin: ((), reason) for pin, reason in reply.skipped.items()}
-        for pin in (*reply.advisories, *reply.skipped):
-            del self._outcome.failed[pin]
-
-    def _halve(self, pins: Sequence[Pin], failure: PipAuditFailure) -> None:
-        self._failures += 1
-        self._last_reason = failure.reason
-        self._outcome.failed |= dict.fromkeys(pins, failure.reason)
-        if len(pins) > 1:
-            middle = len(pins) // 2
-            self._waiting += (pins[:middle], pins[middle:])
-
-    def _is_over(self) -> bool:
-        return self._stop.is_set() or time.monotonic() >= self._deadline
-
-    def _give_up(self, reason: str) -> None:
-        self._outcome.failed = dict.fromkeys(self._outcome.failed, reason)
+    return answers, failed

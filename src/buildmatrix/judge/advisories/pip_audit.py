@@ -51,13 +51,6 @@ class Reply:
     skipped: Mapping[Pin, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PipAuditFailure:
-    """Reason why a run gave no answer."""
-
-    reason: str
-
-
 class _Vulnerability(msgspec.Struct):
     id: str
     fix_versions: list[str]
@@ -111,7 +104,9 @@ class PipAuditRun:
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(),
+            # Proxies and certificates, and nothing else of the user's: it asks without logging in.
+            env=bare_environment(with_network=True)
+            | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=self._err,
@@ -132,27 +127,21 @@ class PipAuditRun:
         self._out.close()
         self._err.close()
 
-    def result(self) -> Reply | PipAuditFailure:
-        """Its answer, once it is over."""
+    def result(self) -> Reply | str:
+        """Its answer, once it is over, or why there is none."""
         self._log_end(self._process.returncode)
         self._out.seek(0)
         output = self._out.read(LARGEST + 1)
         self._err.seek(0)
         complaints = self._err.read(1_000_000).decode("utf-8", "replace")
         if len(output) > LARGEST:
-            return PipAuditFailure(f"the answer has more than {LARGEST:,} bytes")
+            return f"the answer has more than {LARGEST:,} bytes"
         # Both "vulnerable" and "crashed" exit with 1: only the document tells them apart.
         try:
             document = msgspec.json.decode(output, type=prepare_type(_Document))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return PipAuditFailure(last_complaint(complaints, self._process.returncode))
+            return last_complaint(complaints, self._process.returncode)
         return _reply(document, self.pins)
-
-
-def _environment() -> dict[str, str]:
-    """Proxies and certificates, and nothing else of the user's: it asks without logging in."""
-    bare = bare_environment(with_network=True)
-    return bare | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
 
 
 def _reply(document: _Document, pins: Sequence[Pin]) -> Reply:
@@ -248,15 +237,9 @@ def pin(name: str, version: str) -> Pin | None:
 
 def pins_of(packages: Iterable[Key]) -> tuple[dict[Key, Pin], tuple[Key, ...]]:
     """The pin of each package, and the packages that cannot be asked about."""
-    pins: dict[Key, Pin] = {}
-    strange: list[Key] = []
-    for key in dict.fromkeys(packages):
-        line = pin(*key)
-        if line is None:
-            strange.append(key)
-        else:
-            pins[key] = line
-    return pins, tuple(strange)
+    lines = {key: pin(*key) for key in packages}
+    pins = {key: line for key, line in lines.items() if line is not None}
+    return pins, tuple(key for key, line in lines.items() if line is None)
 
 
 def batches(pins: Iterable[Pin], parts: int, few: int, most: int) -> Iterator[Sequence[Pin]]:
