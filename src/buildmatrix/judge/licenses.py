@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -29,7 +29,9 @@ from buildmatrix.matrix.model import Listed
 
 
 Answer = Literal["yes", "unknown", "no"]
-_RANK: dict[Answer, int] = {"no": 0, "unknown": 1, "yes": 2}
+#: From the worst to the best, as words of an expression.
+_ANSWERS: Mapping[str, Answer] = {"=no": "no", "=unknown": "unknown", "=yes": "yes"}
+_rank = tuple(_ANSWERS.values()).index
 
 #: License without an SPDX identifier: rights that only the vendor's terms give.
 PROPRIETARY = "LicenseRef-Proprietary"
@@ -86,8 +88,8 @@ _TEXTS = {
     "proprietary": PROPRIETARY,
     "psf": "PSF-*",
 }
-#: Words of an expression, and how deep its parentheses may nest.
-_WORDS = re.compile(r"[()]|[^\s()]+")
+#: Parentheses without others in them, and how deep they may nest.
+_INNERMOST = re.compile(r"\(([^()]*)\)")
 _DEEPEST = 20
 
 
@@ -128,41 +130,22 @@ def _canonical(text: str) -> tuple[str, ...]:
 
 
 def _expression(text: str, allowed: Sequence[Listed], forbidden: Sequence[Listed]) -> Answer:
-    words = [*_WORDS.findall(text), ""]
-    place = 0
+    """Return the answer for a canonical expression: innermost parentheses first."""
 
-    def alternatives(depth: int) -> Answer:
-        return max(joined("OR", conjunction, depth), key=_RANK.__getitem__)
+    def alternatives(text: str) -> Answer:
+        # A word that is an answer replaces parentheses.
+        words = ([word.strip() for word in part.split(" AND ")] for part in text.split(" OR "))
+        answers = (
+            min((_ANSWERS.get(word) or _leaf(word, allowed, forbidden) for word in part), key=_rank)
+            for part in words
+        )
+        return max(answers, key=_rank)
 
-    def conjunction(depth: int) -> Answer:
-        return min(joined("AND", single, depth), key=_RANK.__getitem__)
-
-    def joined(word: str, part: Callable[[int], Answer], depth: int) -> Iterator[Answer]:
-        nonlocal place
-        yield part(depth)
-        while words[place] == word:
-            place += 1
-            yield part(depth)
-
-    def single(depth: int) -> Answer:
-        nonlocal place
-        word = words[place]
-        place += 1
-        if word == "(":
-            if depth == _DEEPEST:
-                raise RecursionError
-            answer = alternatives(depth + 1)
-            place += 1
-            return answer
-        if words[place] == "WITH":
-            word = f"{word} WITH {words[place + 1]}"
-            place += 2
-        return _leaf(word, allowed, forbidden)
-
-    try:
-        return alternatives(0)
-    except (RecursionError, IndexError):
-        return "unknown"
+    for _ in range(_DEEPEST + 1):
+        if "(" not in text:
+            return alternatives(text)
+        text = _INNERMOST.sub(lambda match: f"={alternatives(match[1])}", text)
+    return "unknown"
 
 
 def _leaf(leaf: str, allowed: Sequence[Listed], forbidden: Sequence[Listed]) -> Answer:
@@ -174,8 +157,7 @@ def _leaf(leaf: str, allowed: Sequence[Listed], forbidden: Sequence[Listed]) -> 
 
 
 def _best_answer(leaf: str, entries: Sequence[Listed]) -> Answer:
-    answers = [_fits_license(leaf, entry) for entry in entries]
-    return max(answers, key=_RANK.__getitem__, default="no")
+    return max((_fits_license(leaf, entry) for entry in entries), key=_rank, default="no")
 
 
 def _fits_license(leaf: str, entry: Listed) -> Answer:

@@ -127,16 +127,13 @@ class Transport:
     def _proxy(self, address: HttpAddress) -> str | None:
         key = address.scheme, address.authority
         if key not in self._proxy_of:
-            self._proxy_of[key] = self._configured_proxy(address)
+            proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
+            if not proxy or proxy_bypass(address.authority):
+                proxy = None
+            elif "://" not in proxy:
+                proxy = f"http://{proxy}"
+            self._proxy_of[key] = proxy
         return self._proxy_of[key]
-
-    def _configured_proxy(self, address: HttpAddress) -> str | None:
-        if proxy_bypass(address.authority):
-            return None
-        proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
-        if not proxy:
-            return None
-        return proxy if "://" in proxy else f"http://{proxy}"
 
     def _pool(self, address: HttpAddress, proxy: str | None) -> httpcore.ConnectionPool:
         is_checked = self._trust.is_checked(address)
