@@ -4,14 +4,14 @@ BM201 to BM203, BM301, BM401, BM501 and BM502.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Binary, PythonImport
-from buildmatrix.facts.loader.resolver import Needed, resolve_opened
+from buildmatrix.facts.loader.resolver import Needed, Rule, resolve_opened
 from buildmatrix.judge.evidence import is_base, title, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.findings import (
@@ -27,7 +27,7 @@ from buildmatrix.judge.findings import (
 from buildmatrix.judge.fixes import accept, fix
 from buildmatrix.judge.imports import find_system_backend
 from buildmatrix.judge.locks import Wheels
-from buildmatrix.judge.model import Finding, Fix, Verdict
+from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject
 
 # BM201: a distribution ships a library of another backend, as a file or statically linked
@@ -143,16 +143,17 @@ def _stub(image: ImageSubject, item: Evidence, binary: Binary) -> Iterator[Findi
     )
 
 
+#: Settings that lead the loader to a library, other than a search path of a file.
+_WAYS: Mapping[Rule, str] = {
+    "environment": "LD_LIBRARY_PATH",
+    "cache": "ld.so.cache",
+    "default": "a default folder",
+}
+
+
 def _driver_way(needed: Needed) -> str:
     """Name the setting that leads the loader to a library."""
-    match needed.rule:
-        case "environment":
-            return "LD_LIBRARY_PATH"
-        case "cache":
-            return "ld.so.cache"
-        case "default":
-            return "a default folder"
-    return "a search path of a file"
+    return _WAYS.get(needed.rule or "path", "a search path of a file")
 
 
 # BM203: a compiler, profiler or device bitcode of another backend
@@ -254,7 +255,10 @@ def check_foreign_device_code(image: ImageSubject) -> Iterator[Finding]:
         architectures = sorted({arch for item in owned.items for arch in item.architectures})
         files = {item.path for item in owned.items}
         where = owned.items[0].path if len(files) == 1 else count(len(files), "file")
-        named = _named_code(architectures, bool(files & image.partial))
+        named = f" ({listing(architectures)})" if architectures else ""
+        if files & image.partial:
+            named = f"{listing(architectures, 12)}; " if architectures else ""
+            named = f" ({named}the list may be incomplete, `audit --deep` reads the rest)"
         yield foreign_files(
             "BM401",
             image,
@@ -262,14 +266,6 @@ def check_foreign_device_code(image: ImageSubject) -> Iterator[Finding]:
             f"{owned.holder} holds {owned.weight(image)} of device code for {owned.title(image)}"
             f"{named} in {where}, which {image.backend} cannot run",
         )
-
-
-def _named_code(architectures: list[str], in_part: bool) -> str:
-    """Return the architectures; for partly read files, with the option that shows the others."""
-    if not in_part:
-        return f" ({listing(architectures)})" if architectures else ""
-    named = f"{listing(architectures, 12)}; " if architectures else ""
-    return f" ({named}the list may be incomplete, `audit --deep` reads the rest)"
 
 
 # BM501: a file contains the name of another backend's library and can load it at run time.
@@ -364,27 +360,20 @@ def _missing_modules(image: ImageSubject) -> Iterator[Finding]:
 
 def _is_all_listed(image: ImageSubject) -> bool:
     """Return True if all modules are known: no wheel is unread, and none has to be built."""
-    return not isinstance(image, Wheels) or not (
-        image.without_wheel or any(item.path.endswith(".whl") for item in image.inventory.unread)
-    )
+    unread = (item.path.endswith(".whl") for item in image.inventory.unread)
+    return not isinstance(image, Wheels) or not (image.without_wheel or any(unread))
 
 
 def _followers(image: ImageSubject, owner: str) -> str:
     """Those that are broken only because they import it."""
+    importers = {
+        imported.owner
+        for imported in image.inventory.python_imports
+        if imported.provider == owner and imported.how == "imported"
+    }
     names = [
-        verdict.name for verdict in image.verdicts.values() if _is_broken_by(image, verdict, owner)
+        verdict.name
+        for verdict in image.verdicts.values()
+        if verdict.verdict == "broken" and verdict.failure is None and verdict.owner in importers
     ]
     return f"; with it fails {listing(names)}, which imports it" if names else ""
-
-
-def _is_broken_by(image: ImageSubject, verdict: Verdict, owner: str) -> bool:
-    return (
-        verdict.verdict == "broken"
-        and verdict.failure is None
-        and any(
-            imported.owner == verdict.owner
-            and imported.provider == owner
-            and imported.how == "imported"
-            for imported in image.inventory.python_imports
-        )
-    )

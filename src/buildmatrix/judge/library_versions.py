@@ -316,9 +316,15 @@ def find_overtaking(image: ImageSubject) -> tuple[InFront, ...]:
         if user is None or present is None:
             continue
         others = [item for item in brought.get(needed.name, ()) if abi_of(item) == abi_of(present)]
-        if all(item is present for item in others) or not _is_of_backend(image, needed.name):
+        if all(item is present for item in others) or not any(
+            match.owned.backend == image.backend and match.owned.entry.where == "image"
+            for match in library(needed.name, None, image.catalogue)
+        ):
             continue
-        bringers = _bringers(user)
+        # The distribution brings it itself, or requires what does.
+        lines = map(requirement_or_none, user.requires)
+        required = (distribution_name(line.name) for line in lines if line is not None)
+        bringers = {user.name, *required}
         own = [item for item in others if split_owner(item.owner)[0] in bringers]
         if not own or split_owner(present.owner)[0] in bringers:
             continue
@@ -327,20 +333,6 @@ def find_overtaking(image: ImageSubject) -> tuple[InFront, ...]:
             found = InFront(user.owner, needed, present, own[0], whys[0] or "")
             result.setdefault((user.owner, needed.name), found)
     return tuple(result.values())
-
-
-def _bringers(installed: Distribution) -> frozenset[str]:
-    """A distribution and those that its metadata require, by name."""
-    lines = map(requirement_or_none, installed.requires)
-    required = (distribution_name(line.name) for line in lines if line is not None)
-    return frozenset((installed.name, *required))
-
-
-def _is_of_backend(image: ImageSubject, name: str) -> bool:
-    return any(
-        match.owned.backend == image.backend and match.owned.entry.where == "image"
-        for match in library(name, None, image.catalogue)
-    )
 
 
 def _why_older(image: ImageSubject, present: Binary, own: Binary) -> str | None:

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Needed, Resolution, resolve
+from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import Finding, Fix
@@ -102,15 +102,13 @@ def resolve_wheels(inventory: Inventory) -> Resolution:
         name = file.path.rpartition("/")[2]
         for wanted_name in {name, demangle(name)} & wanted:
             closed.setdefault(wanted_name, []).append(file.path)
-    return replace(
-        resolution, needed=tuple(_add_closed(needed, closed) for needed in resolution.needed)
+    entries = (
+        replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))
+        if needed.path is None and needed.name in closed
+        else needed
+        for needed in resolution.needed
     )
-
-
-def _add_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
-    if needed.path is not None or needed.name not in closed:
-        return needed
-    return replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))
+    return replace(resolution, needed=tuple(entries))
 
 
 # BM106: a lock is older than its inputs
@@ -125,14 +123,18 @@ def check_stale_lock(wheels: Wheels) -> Iterator[Finding]:
     if wheels.stale is None:
         return
     fits = "does not fit" if wheels.stale.is_proven else "may not fit"
-    path = wheels.lock.path.name if wheels.lock is not None else wheels.target.lock_file
+    path = PurePath(wheels.target.lock_file)
+    command = _COMMANDS.get(path.name)
+    if command is None and path.name.startswith("pylock.") and wheels.target.project:
+        command = "buildmatrix lock"
+    again = f"run `{command}`" if command else "lock again with the tool that made it"
     yield finding(
         "BM106",
         wheels,
         f"the lock {fits} its inputs, and the lock decides what is installed: {wheels.stale}",
         severity=None if wheels.stale.is_proven else "warning",
-        path=wheels.target.lock_file or path,
-        fix=Fix("upgrade", f"{_lock_again(wheels)}, and commit the result"),
+        path=wheels.target.lock_file or (wheels.lock.path.name if wheels.lock is not None else ""),
+        fix=Fix("upgrade", f"{again}, and commit the result"),
     )
 
 
@@ -159,15 +161,6 @@ def merge_stale_locks(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         more = f"; the same holds for {listing(also)}" if also else ""
         kept.append(replace(first, message=first.message + more, also=also))
     return tuple(kept)
-
-
-def _lock_again(wheels: Wheels) -> str:
-    """Return the command that makes the lock again."""
-    path = PurePath(wheels.target.lock_file)
-    command = _COMMANDS.get(path.name)
-    if command is None and path.name.startswith("pylock.") and wheels.target.project:
-        command = "buildmatrix lock"
-    return f"run `{command}`" if command else "lock again with the tool that made it"
 
 
 # BM111: a locked wheel requires a distribution that the lock lacks or has in another version.

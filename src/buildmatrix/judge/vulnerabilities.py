@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 
-from packaging.version import Version
-
 from buildmatrix.base.parsing import parse_version, version_or_none
 from buildmatrix.base.text import count, listing
 from buildmatrix.catalogue.model import DistributionMatch
@@ -40,8 +38,9 @@ def check_known_vulnerability(
         answer = advisories.answers.get((present.name, present.version))
         if answer is None or not answer.advisories:
             continue
+        valid = [entry for entry in policy.ignore if today <= entry.expires]
         ignored = [
-            (advisory, _find_ignore_entry(advisory, policy.ignore, today))
+            (advisory, next((entry for entry in valid if entry.id in advisory.names), None))
             for advisory in answer.advisories
         ]
         left = tuple(advisory for advisory, entry in ignored if entry is None)
@@ -50,44 +49,26 @@ def check_known_vulnerability(
         late = [
             entry
             for entry in policy.ignore
-            if today > entry.expires and any(entry.id in advisory.names for advisory in left)
+            if entry not in valid and any(entry.id in advisory.names for advisory in left)
         ]
-        match = matches.get(present.name)
+        shown = left or answer.advisories
         item = finding(
             "BM801",
             subject,
-            _vulnerability_message(
-                present, answer, left or answer.advisories, reasons if left else (), late
-            ),
+            _vulnerability_message(present, answer, shown, reasons if left else (), late),
             severity=policy.severity,
             owner=present.owner,
-            fix=_vulnerability_fix(subject, present, match, left or answer.advisories),
+            fix=_vulnerability_fix(subject, present, matches.get(present.name), shown),
         )
-        yield replace(
-            item,
-            advisories=left or answer.advisories,
-            waived=None if left else listing(reasons),
-            acceptance=None
-            if left
-            else Acceptance(
-                by="advisory",
-                reason=listing(reasons),
-                expires=min(entry.expires for entry in entries).isoformat(),
-            ),
-            fingerprint=_vulnerability_fingerprint(item, left or answer.advisories),
-        )
-
-
-def _find_ignore_entry(
-    advisory: Advisory, entries: Iterable[AcceptedAdvisory], today: date
-) -> AcceptedAdvisory | None:
-    return next((e for e in entries if e.id in advisory.names and today <= e.expires), None)
-
-
-def _vulnerability_fingerprint(item: Finding, advisories: Iterable[Advisory]) -> str:
-    """Include the advisories, as a baseline must not cover one that is published tomorrow."""
-    flaws = ",".join(sorted(advisory.identity for advisory in advisories))
-    return fingerprint(item.rule, item.backend, item.distribution, None, flaws)
+        if not left:
+            expires = min(entry.expires for entry in entries).isoformat()
+            reason = listing(reasons)
+            accepted = Acceptance(by="advisory", reason=reason, expires=expires)
+            item = replace(item, waived=reason, acceptance=accepted)
+        # A baseline must not cover an advisory that is published tomorrow.
+        flaws = ",".join(sorted(advisory.identity for advisory in shown))
+        identity = fingerprint(item.rule, item.backend, item.distribution, None, flaws)
+        yield replace(item, advisories=shown, fingerprint=identity)
 
 
 def _vulnerability_message(
@@ -97,7 +78,14 @@ def _vulnerability_message(
     ignored: Collection[str],
     late: Collection[AcceptedAdvisory],
 ) -> str:
-    names = listing((_advisory_title(advisory) for advisory in advisories), _MOST_ADVISORIES)
+    names = listing(
+        (
+            f"{advisory.id} "
+            + (f"(fixed in {', '.join(advisory.fixed)})" if advisory.fixed else "(no fix yet)")
+            for advisory in advisories
+        ),
+        _MOST_ADVISORIES,
+    )
     alias = f" (asked as {answer.version})" if answer.version != present.version else ""
     noun = "known vulnerability" if len(advisories) == 1 else "known vulnerabilities"
     parts = [f"{present}{alias} has {len(advisories)} {noun}: {names}"]
@@ -109,22 +97,21 @@ def _vulnerability_message(
     return "; ".join(parts)
 
 
-def _advisory_title(advisory: Advisory) -> str:
-    """`CVE-2024-22195 (fixed in 3.1.3)`."""
-    return (
-        f"{advisory.id} (fixed in {', '.join(advisory.fixed)})"
-        if advisory.fixed
-        else f"{advisory.id} (no fix yet)"
-    )
-
-
 def _vulnerability_fix(
     subject: Subject,
     present: Present,
     match: DistributionMatch | None,
     advisories: Iterable[Advisory],
 ) -> Fix:
-    if match is not None and _does_not_belong(match, subject):
+    # The distribution, not only this build of it, belongs to another backend.
+    if (
+        match is not None
+        and subject.is_foreign(match)
+        and subject.backend not in match.tolerated_in
+        and match.weight == "strong"
+        and match.kind in ("native", "pure", "meta")
+        and not is_by_local_version(match)
+    ):
         way = fixes.fix(subject, present.name, present.version, "BM801")
         owner = title(match.backend, subject.catalogue)
         text = f"do not upgrade it, remove it: it belongs to {owner}; {way.text}"
@@ -142,39 +129,21 @@ def _vulnerability_fix(
     )
 
 
-def _does_not_belong(match: DistributionMatch, subject: Subject) -> bool:
-    """Return True if the distribution, not only this build of it, belongs to another backend."""
-    return (
-        subject.is_foreign(match)
-        and subject.backend not in match.tolerated_in
-        and match.weight == "strong"
-        and match.kind in ("native", "pure", "meta")
-        and not is_by_local_version(match)
-    )
-
-
 def find_fixed_version(installed: str, advisories: Iterable[Advisory]) -> str | None:
     """The lowest version above `installed` that none of the advisories is about, as far as known.
 
     Of each advisory the nearest fixed version counts (there is one per maintained branch), of all
     of them the highest. None where one of them has none.
     """
+    current = version_or_none(installed)
     nearest = []
     for advisory in advisories:
-        above = [
-            v
-            for v in map(version_or_none, advisory.fixed)
-            if v is not None and _is_above(v, installed)
-        ]
+        fixed = [version for version in map(version_or_none, advisory.fixed) if version is not None]
+        above = [v for v in fixed if current is not None and v > parse_version(current.public)]
         if not above:
             return None
         nearest.append(min(above))
     return str(max(nearest)) if nearest else None
-
-
-def _is_above(version: Version, installed: str) -> bool:
-    current = version_or_none(installed)
-    return current is not None and version > parse_version(current.public)
 
 
 # BM802: a distribution could not be checked for known vulnerabilities
@@ -189,43 +158,26 @@ def check_not_checked(subject: Subject, advisories: Advisories) -> Iterator[Find
             continue
         if unchecked.cause == "service":
             failed.append((present, unchecked))
-        else:
-            yield _unknown_packages(subject, present, unchecked, advisories.service)
-    if failed:
-        yield _failed_service(subject, failed, advisories.service)
-
-
-def _unknown_packages(
-    subject: Subject, present: Present, unchecked: Unchecked, service: str
-) -> Finding:
-    return finding(
-        "BM802",
-        subject,
-        f"{present} could not be checked for known vulnerabilities by {service}: "
-        f"{unchecked.reason}",
-        owner=present.owner,
-        fix=Fix(
-            "waive",
-            f"if no advisories are published about {present.name}, accept it with a [[waive]]",
-            accept("BM802", distribution=present.name),
-        ),
-    )
-
-
-def _failed_service(
-    subject: Subject, failed: list[tuple[Present, Unchecked]], service: str
-) -> Finding:
-    names = [present.name for present, _ in failed]
+            continue
+        advice = f"if no advisories are published about {present.name}, accept it with a [[waive]]"
+        yield finding(
+            "BM802",
+            subject,
+            f"{present} could not be checked for known vulnerabilities by {advisories.service}: "
+            f"{unchecked.reason}",
+            owner=present.owner,
+            fix=Fix("waive", advice, accept("BM802", distribution=present.name)),
+        )
+    if not failed:
+        return
+    outcome = f"{listing(present.name for present, _ in failed)} could not"
+    if len(failed) == len(subject.present):
+        outcome = f"none of {count(len(failed), 'distribution')} could"
     reasons = listing((unchecked.reason for _, unchecked in failed), 2)
-    outcome = (
-        f"none of {count(len(failed), 'distribution')} could"
-        if len(failed) == len(subject.present)
-        else f"{listing(names)} could not"
-    )
-    return finding(
+    yield finding(
         "BM802",
         subject,
-        f"{outcome} be checked for known vulnerabilities by {service}: {reasons}",
+        f"{outcome} be checked for known vulnerabilities by {advisories.service}: {reasons}",
         fix=Fix(
             "waive",
             "run again when the service answers, configure another one in "
