@@ -350,18 +350,13 @@ class _Part:
         left = self._size - self._wasted.total()
         shares: list[VendorBytes] = []
         for vendor, bytes_ in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-            used = min(bytes_ - self._wasted[vendor], left) if vendor else 0
+            wasted = self._wasted[vendor]
+            used = min(bytes_ - wasted, left) if vendor else 0
             left -= used
-            if used or self._wasted[vendor]:
-                shares.append(
-                    VendorBytes(vendor, used + self._wasted[vendor], self._wasted[vendor])
-                )
-        unowned = next((share for share in shares if not share.vendor), None)
-        if unowned is not None:
-            shares.remove(unowned)
-        if left or unowned is not None:
-            wasted = unowned.wasted if unowned is not None else 0
-            shares.append(VendorBytes("", left + wasted, wasted))
+            if vendor and (used or wasted):
+                shares.append(VendorBytes(vendor, used + wasted, wasted))
+        if left or self._wasted[""]:
+            shares.append(VendorBytes("", left + self._wasted[""], self._wasted[""]))
         return tuple(sorted(shares, key=lambda share: (-share.size, share.vendor)))
 
     def files(self, sizes: Mapping[str, int], whole: int) -> Iterator[FileBytes]:

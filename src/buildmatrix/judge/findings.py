@@ -121,11 +121,6 @@ class OwnedEvidence:
     items: tuple[Evidence, ...]
 
     @property
-    def name(self) -> str | None:
-        """Name of the distribution."""
-        return split_owner(self.owner)[0]
-
-    @property
     def holder(self) -> str:
         """Name of the owner in a message."""
         return holder(self.owner)

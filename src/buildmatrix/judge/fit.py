@@ -128,20 +128,11 @@ def mark_accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tu
         for name in (finding.distribution, None):
             key = (finding.rule, name)
             waived[key] = waived.get(key, True) and finding.waived is not None
-    return tuple(
-        replace(
-            cell,
-            reasons=tuple(
-                replace(
-                    reason,
-                    waived=bool(reason.rule)
-                    and waived.get((reason.rule, reason.distribution), False),
-                )
-                for reason in cell.reasons
-            ),
-        )
-        for cell in cells
-    )
+
+    def mark(reason: FitReason) -> FitReason:
+        return replace(reason, waived=waived.get((reason.rule, reason.distribution), False))
+
+    return tuple(replace(cell, reasons=tuple(map(mark, cell.reasons))) for cell in cells)
 
 
 def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -258,15 +258,12 @@ def drop_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         item
         for item in ordered
-        if not any(_is_repeat(item, other) for other in _list_beside(item, about))
+        if not any(
+            _is_repeat(item, other)
+            for name in item.distributions
+            for other in about[item.target, name]
+        )
     )
-
-
-def _list_beside(
-    finding: Finding, about: dict[tuple[str, str], list[Finding]]
-) -> Iterator[Finding]:
-    for name in finding.distributions:
-        yield from about[finding.target, name]
 
 
 def _is_repeat(finding: Finding, other: Finding) -> bool:

@@ -19,11 +19,11 @@ from buildmatrix.judge.findings import finding, split_owner
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.judge.node_classes import GridState
 from buildmatrix.judge.subject import ImageSubject, once
+from buildmatrix.matrix.kinds import Numbers, numbers
 from buildmatrix.matrix.model import NodeClass
 
 #: Architectures that a message lists.
 _MOST_NAMED = 8
-_VERSION = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
 _FILE_VERSION = re.compile(r"\.so\.([0-9]+\.[0-9.]*[0-9])$")
 
 
@@ -132,11 +132,10 @@ def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
         return f"is for devices of {artifact.vendor}, and is compiled again"
     if not archs:
         return f"may not run: {artifact.note or 'its format does not say on what it does'}"
+    does = {"jit": "is compiled again", "undecided": "may not run"}.get(state, "does not run")
     if not machines.architectures and (artifact.level is None or machines.level is None):
-        return f"is for {archs}{by}, and the class does not say what it has"
-    if state == "jit":
-        return f"is for {archs}{by}, and is compiled again"
-    return f"is for {archs}{by}, and {'may not' if state == 'undecided' else 'does not'} run"
+        does = "the class does not say what it has"
+    return f"is for {archs}{by}, and {does}"
 
 
 def _state(artifact: Artifact, machines: _Machines) -> NodeState:
@@ -267,14 +266,11 @@ def _processors(artifact: Artifact, level: int, machines: Sequence[_Machines]) -
 
 def _undecided(code: Sequence[str], classes: Sequence[str], missing: str) -> _Reason:
     """Return the reason for machines with unknown properties; for all, if there are no classes."""
-    who = f"node class {listing(classes)} has no {missing}, which" if classes else "no node class"
-    archs = listing(code, _MOST_NAMED)
-    return _Reason(
-        f"is for {archs}, and {who} {'would say' if classes else 'says'} whether the target meets "
-        "them",
-        "note",
-        is_open=bool(classes),
-    )
+    says = "no node class says"
+    if classes:
+        says = f"node class {listing(classes)} has no {missing}, which would say"
+    text = f"is for {listing(code, _MOST_NAMED)}, and {says} whether the target meets them"
+    return _Reason(text, "note", is_open=bool(classes))
 
 
 # Versions
@@ -285,13 +281,13 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
     entry, wrote = artifact.library, _numbers(artifact.version or "")
     if entry is None or not wrote:
         return
-    present = sorted(set(_present(image, artifact)))
-    if not present or any(_is_same(wrote, version, entry.parts) for version in present):
-        return
-    newest = present[-1]
     # The name of a file may have fewer numbers than the header.
-    shared = min(len(wrote), len(newest), entry.parts)
-    may_load = wrote[:shared] < newest[:shared] and _takes_older(entry, wrote[0], newest[0])
+    present = sorted(set(_present(image, entry)))
+    shared = [min(len(wrote), len(version), entry.parts) for version in present]
+    if not present or any(wrote[:n] == item[:n] for n, item in zip(shared, present, strict=True)):
+        return
+    newest, same = present[-1], shared[-1]
+    may_load = wrote[:same] < newest[:same] and _takes_older(entry, wrote[0], newest[0])
     version = ".".join(map(str, newest))
     yield _Reason(
         f"was written by another version than the {entry.library} {version} of the image, which "
@@ -318,10 +314,8 @@ def _takes_older(entry: ArtifactEntry, wrote: int, present: int) -> bool:
     )
 
 
-def _present(image: ImageSubject, artifact: Artifact) -> Iterator[tuple[int, ...]]:
+def _present(image: ImageSubject, entry: ArtifactEntry) -> Iterator[Numbers]:
     """The versions of the library in the image."""
-    entry = artifact.library
-    assert entry is not None
     for item in image.present:
         if matches_any(entry.distributions, item.name):
             yield _numbers(item.version)
@@ -337,11 +331,6 @@ def _present(image: ImageSubject, artifact: Artifact) -> Iterator[tuple[int, ...
             yield _numbers(match.group(1))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    match = _VERSION.match(version)
-    return tuple(int(part) for part in match.group(1).split(".")[:4]) if match else ()
-
-
-def _is_same(first: tuple[int, ...], second: tuple[int, ...], parts: int) -> bool:
-    shared = min(len(first), len(second), parts)
-    return first[:shared] == second[:shared]
+def _numbers(version: str) -> Numbers:
+    """Return up to four numbers of a version, without its epoch."""
+    return (numbers(version.rpartition(":")[2]) or ())[:4]
