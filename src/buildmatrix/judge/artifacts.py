@@ -114,7 +114,10 @@ def _place(artefact: Artefact) -> str:
 
 def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidence]) -> Artifact:
     first = group[0]
-    entry = _library(image, first)
+    formats = {code.format for code in first.device_code}
+    entries = (owned.entry for owned in image.catalogue.artifacts)
+    known = (entry for entry in entries for name in formats if matches_any(entry.formats, name))
+    entry = next(known, None)
     named = {code.arch for item in group for code in item.device_code if code.arch is not None}
     is_whole = all(any(code.arch for code in item.device_code) for item in group)
     # The header of a network comes before its name.
@@ -143,18 +146,6 @@ def _find_gpu_in_name(artefact: Artefact) -> Iterator[str]:
     match = _SM.search(artefact.path.rpartition("/")[2].lower())
     if artefact.kind in _OF_TENSORRT and match is not None:
         yield f"sm_{match['number']}"
-
-
-def _library(image: ImageSubject, artefact: Artefact) -> ArtifactEntry | None:
-    formats = {code.format for code in artefact.device_code}
-    return next(
-        (
-            owned.entry
-            for owned in image.catalogue.artifacts
-            if any(matches_any(owned.entry.formats, name) for name in formats)
-        ),
-        None,
-    )
 
 
 def _caches(image: ImageSubject) -> Iterator[Artifact]:

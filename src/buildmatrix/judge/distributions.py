@@ -83,6 +83,13 @@ def is_by_local_version(match: DistributionMatch) -> bool:
 # BM101: a distribution belongs to another backend
 
 
+_BELONGS = {
+    "embedded": "brings files for",
+    "multi-backend": "brings files for",
+    "pure": "is Python code for",
+}
+
+
 def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
     """Every distribution that is known by its name to belong to another vendor."""
     for present, match in subject.matches:
@@ -94,7 +101,7 @@ def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
             subject,
             present,
             match,
-            f"{name_with_size(present)} {_describe_ownership(match)} "
+            f"{name_with_size(present)} {_BELONGS.get(match.kind, 'belongs to')} "
             f"{title(match.backend, subject.catalogue)}, not usable on {subject.backend}",
             severity=severity,
             fix=fix(subject, present.name, present.version, "BM101"),
@@ -119,14 +126,6 @@ def _dependency_severity(
         # One wheel for several backends; foreign where the catalogue has an order for this one.
         return "warning" if subject.backend in match.replace else None
     return "note" if match.weight == "weak" else None
-
-
-def _describe_ownership(match: DistributionMatch) -> str:
-    if match.kind in ("embedded", "multi-backend"):
-        return "brings files for"
-    if match.kind == "pure":
-        return "is Python code for"
-    return "belongs to"
 
 
 # BM102: a local version says that a wheel was built for another backend

@@ -152,12 +152,9 @@ def group_by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
 
     for (owner, vendor), items in groupby(sorted(evidence, key=key), key):
         ordered = sorted(items, key=lambda item: (-item.size, item.path, item.kind, item.detail))
-        if any(item.weight == "strong" or _is_linked_loader(item) for item in ordered):
+        loaders = (item.kind == "needed" and item.role == LOADER for item in ordered)
+        if any(item.weight == "strong" for item in ordered) or any(loaders):
             yield OwnedEvidence(owner or None, vendor, tuple(ordered))
-
-
-def _is_linked_loader(item: Evidence) -> bool:
-    return item.kind == "needed" and item.role == LOADER
 
 
 def finding_in_files(

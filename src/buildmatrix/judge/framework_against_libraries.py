@@ -40,7 +40,7 @@ from buildmatrix.judge.library_versions import (
     stated_versions,
 )
 from buildmatrix.judge.model import Finding, Fix
-from buildmatrix.judge.subject import ImageSubject
+from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, numbers
 
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
@@ -61,8 +61,7 @@ def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
         binary = binaries.get(item.binary)
         if binary is not None and binary.owner is not None and item.path is not None:
             needed.setdefault(binary.owner, []).append(item)
-    libraries = _libraries(image)
-    yield from _check_parts(image, libraries)
+    yield from _check_parts(image)
     for installed in image.inventory.distributions:
         owner = installed.owner
         yield from _check_same_versions(image, installed)
@@ -77,10 +76,11 @@ def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
             image, owner, {soname for item in judged for soname in item.chain}
         )
         names = {item.name for item in linked}
-        yield from _check_opened(image, owner, names, libraries, least_of)
-        yield from _check_stated_lines(image, owner, names, libraries, least_of)
+        yield from _check_opened(image, owner, names, least_of)
+        yield from _check_stated_lines(image, owner, names, least_of)
 
 
+@once
 def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
     """The libraries that distributions of their own exist for, by SONAME."""
     rows = drivers.select_entries(image.catalogue.library_distributions, image.backend)
@@ -102,7 +102,6 @@ def _check_opened(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Yield findings about required but unlinked libraries of which every copy is too old."""
@@ -111,7 +110,7 @@ def _check_opened(
         if expected is None:
             continue
         globs = soname_globs(image, name)
-        for soname, copies in sorted(libraries.items()):
+        for soname, copies in sorted(_libraries(image).items()):
             if soname in linked or role_of(image, soname) is None:
                 continue
             if not matches_any(globs, soname):
@@ -202,7 +201,6 @@ def _check_stated_lines(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Yield findings about libraries the tree has in other lines than the files state."""
@@ -211,7 +209,7 @@ def _check_stated_lines(
         version = numbers(text)
         copies = {
             soname: present
-            for soname, present in sorted(libraries.items())
+            for soname, present in sorted(_libraries(image).items())
             if matches_any(row.libraries, soname)
         }
         # Libraries in its metadata are installed with it, or reported by other rules.
@@ -236,9 +234,7 @@ def _check_stated_lines(
         )
 
 
-def _check_parts(
-    image: ImageSubject, libraries: Mapping[str, list[LibraryCopy]]
-) -> Iterator[Finding]:
+def _check_parts(image: ImageSubject) -> Iterator[Finding]:
     """Bundled libraries that open further ones of their release, which nothing there has.
 
     `libcudnn.so.8` opens `libcudnn_ops_infer.so.8`. Without a C library the base may bring them,
@@ -264,7 +260,7 @@ def _check_parts(
         ]
         others = {
             name: copies
-            for name, copies in sorted(libraries.items())
+            for name, copies in sorted(_libraries(image).items())
             if matches_any(row.libraries, name) and _line(demangle(name)) not in (line, None)
         }
         if not parts or not (others or image.resolution.is_root):

@@ -45,7 +45,6 @@ def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
     is_root = image.resolution.is_root
     linked = image.linked
     owners = {binary.path: binary.owner or "" for binary in linked.inventory.binaries}
-    majors = _OtherMajors(image)
     # Tables of single libraries settle no verdict.
     known = set(image.resolution.missing)
     missing = [
@@ -53,78 +52,67 @@ def check_unresolved_soname(image: ImageSubject) -> Iterator[Finding]:
         for needed in linked.resolution.missing
         if (
             (needed in known and (is_root or image.tree.is_other_line(needed.name)))
-            or (not is_root and majors.holder(owners[needed.binary], needed.name))
+            or (not is_root and _other_major(image, owners[needed.binary], needed.name))
         )
         and not _is_expected(image, needed)
         and image.backend not in image.tree.supplied.get(owners[needed.binary], ())
     ]
     missing.sort(key=lambda needed: (owners[needed.binary], needed.binary, needed.name))
     for owner, group in groupby(missing, key=lambda needed: owners[needed.binary]):
-        yield _missing_library(image, owner or None, list(group), majors)
+        yield _missing_library(image, owner or None, list(group))
 
 
-class _OtherMajors:
-    """Libraries of which distributions of the set have another major version.
+@once
+def _versions(image: ImageSubject) -> Mapping[str, Mapping[str, str]]:
+    """Name of a library without its version → file names → owners.
 
-    Counted are those of distributions that the one in question requires, and vendors' libraries of
-    this backend, which have distributions of their own. Copies under names of their own are
-    no other one.
+    Copies under names of their own are no other version.
     """
+    names: dict[str, dict[str, str]] = {}
+    inventory = image.linked.inventory
+    files: tuple[Binary | ClosedFile, ...] = (*inventory.loadable, *inventory.closed)
+    for file in files:
+        name = file_name(file.path)
+        stem, separator, _ = name.rpartition(".so.")
+        if separator and file.owner and name == demangle(name):
+            names.setdefault(stem, {})[name] = file.owner
+    return names
 
-    def __init__(self, image: ImageSubject) -> None:
-        self._catalogue = image.catalogue
-        self._vendors = {
-            present.owner
-            for present, match in image.matches
-            if match.kind == "native" and match.backend == image.backend
-        }
-        #: Name without its version → file name → owner.
-        self._names: dict[str, dict[str, str]] = {}
-        inventory = image.linked.inventory
-        files: tuple[Binary | ClosedFile, ...] = (*inventory.loadable, *inventory.closed)
-        for file in files:
-            if ".so." not in file.path:
-                continue
-            name = file_name(file.path)
-            stem, separator, _ = name.rpartition(".so.")
-            if separator and file.owner and name == demangle(name):
-                self._names.setdefault(stem, {})[name] = file.owner
-        self._distributions = image.inventory.distributions
-        self._requires: dict[str, set[str]] = {}
 
-    def holder(self, owner: str, name: str) -> tuple[str, str] | None:
-        """Another version of the library `name`, which `owner` links, and whose it is."""
-        stem, separator, version = name.rpartition(".so.")
-        major = version.partition(".")[0]
-        if not separator or not major.isdecimal():
-            return None
-        for other, holds in sorted(self._names.get(stem, {}).items()):
-            other_major = version_of(other).partition(".")[0]
-            if (
-                holds != owner
-                and other_major.isdecimal()
-                and int(other_major) != int(major)
-                and (holds in self._vendors or holds.partition("==")[0] in self._required_by(owner))
-            ):
-                return other, holds
+@once
+def _holders_of_other_versions(image: ImageSubject, owner: str) -> frozenset[str]:
+    """Distributions whose libraries `owner` may mean: those that it requires, and vendors'."""
+    required = {
+        required.name
+        for item in image.inventory.distributions
+        if item.owner == owner
+        for required in requirements(item, image.catalogue)
+        if required.active
+    }
+    vendors = {
+        present.owner
+        for present, match in image.matches
+        if match.kind == "native" and match.backend == image.backend
+    }
+    installed = {item.owner for item in image.inventory.distributions if item.name in required}
+    return frozenset(vendors | installed) - {owner}
+
+
+def _other_major(image: ImageSubject, owner: str, name: str) -> tuple[str, str] | None:
+    """Another major version of the library `name`, which `owner` links, and whose it is."""
+    stem, separator, version = name.rpartition(".so.")
+    major = version.partition(".")[0]
+    if not separator or not major.isdecimal():
         return None
-
-    def _required_by(self, owner: str) -> set[str]:
-        """Names that a distribution requires."""
-        if owner not in self._requires:
-            self._requires[owner] = {
-                required.name
-                for item in self._distributions
-                if item.owner == owner
-                for required in requirements(item, self._catalogue)
-                if required.active
-            }
-        return self._requires[owner]
+    for other, holds in sorted(_versions(image).get(stem, {}).items()):
+        found = version_of(other).partition(".")[0]
+        is_other = found.isdecimal() and int(found) != int(major)
+        if is_other and holds in _holders_of_other_versions(image, owner):
+            return other, holds
+    return None
 
 
-def _missing_library(
-    image: ImageSubject, owner: str | None, missing: list[Needed], majors: _OtherMajors
-) -> Finding:
+def _missing_library(image: ImageSubject, owner: str | None, missing: list[Needed]) -> Finding:
     ways = _ways(image, owner)
     judged = {needed: _missing_library_severity(image, owner, needed, ways) for needed in missing}
     severity = max(judged.values(), key=SEVERITY_RANK.__getitem__)
@@ -135,7 +123,7 @@ def _missing_library(
         missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
         first = missing[0]
     way = ways.get(_entry(first), (first.binary,))
-    other = majors.holder(owner or "", first.name)
+    other = _other_major(image, owner or "", first.name)
     notes = [_use(image, first, way[0])]
     if image.tree.is_other_line(first.name):
         backend = title(image.backend, image.catalogue)
