@@ -79,6 +79,7 @@ class Unopened:
         return bool(self.closed or self.partial or self.coded or self.cut)
 
 
+@once
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     """Return the unread files by distribution (`name==version`), without those known in full."""
     counters: dict[str, Counter[str]] = {}
@@ -143,18 +144,10 @@ def _unlined(wheels: Wheels) -> frozenset[str | None]:
     )
 
 
-def gains(
-    wheels: Wheels,
-    verdicts: Mapping[str, Verdict],
-    left_open: Mapping[str, Unopened] | None = None,
-) -> Mapping[str, Gain]:
-    """Distributions (`name==version`) of which a deeper look could still say something new.
-
-    `left_open` is what `unopened` says, for a caller that has it already.
-    """
+def gains(wheels: Wheels, verdicts: Mapping[str, Verdict]) -> Mapping[str, Gain]:
+    """Distributions (`name==version`) of which a deeper look could still say something new."""
     strong = [item for item in wheels.foreign if item.weight == "strong"]
     held = {item.distribution for item in strong if item.kind in HELD}
-    named = {item.distribution for item in strong if item.kind in _NAMED}
     own = {
         item.distribution
         for item in wheels.evidence
@@ -162,13 +155,12 @@ def gains(
     }
     unlined = _unlined(wheels)
     result: dict[str, Gain] = {}
-    for owner, left in (unopened(wheels) if left_open is None else left_open).items():
+    for owner, left in unopened(wheels).items():
         name, _, version = owner.partition("==")
         verdict = verdicts.get(name)
         if verdict is None:
             continue
         match = distribution(name, version, wheels.catalogue)
-        is_named = match is not None and owner in named
         is_sure = wheels.is_public(name) or wheels.standings.get(owner) == "held" or owner in own
         gain = _gain(
             wheels,
@@ -176,7 +168,6 @@ def gains(
             match,
             left,
             is_held=owner in held,
-            is_named=is_named,
             is_sure=is_sure,
             is_unlined=owner in unlined,
         )
@@ -192,7 +183,6 @@ def _gain(
     left: Unopened,
     *,
     is_held: bool,
-    is_named: bool,
     is_sure: bool,
     is_unlined: bool,
 ) -> Gain | None:
@@ -224,15 +214,9 @@ def _gain(
         return "amount"
     if not is_unfit:
         return "trace"
-    if is_named:
-        # Known to hold other backends' files, and their names say which.
-        return "detail"
-    if left.coded or is_held:
-        return "detail"
-    if match is not None and match.is_routed:
-        # One build per backend: the name and the version already say that it is the wrong one.
-        return "detail"
-    return "evidence"
+    # Its files, or a name and a version that only one build has, say that it is the wrong one.
+    is_known = left.coded or is_held or (match is not None and match.is_routed)
+    return "detail" if is_known else "evidence"
 
 
 def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:

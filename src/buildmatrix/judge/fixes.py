@@ -51,7 +51,8 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
             note = f"a build for the {backend}: none is known for {subject.backend}"
             return _replace(subject, asker, Replacement("use", order.target, note), instead)
     if can_go:
-        return _remove(subject, name, own[0])
+        text, patch = _entry(subject, f"drop = [{quote(name)}]")
+        return Fix("remove", text + _note_of(own[0]), patch, (SpecChange("drop", name),))
     return _accept(subject, name, rule, own[0].note if own else None)
 
 
@@ -169,11 +170,6 @@ def _replace(
     alternative = "" if subject.target.project else f"ask for {target} instead of {name}, or "
     changes = (SpecChange("replace", name, target), *instead)
     return Fix("replace", alternative + text + _note_of(order), patch, changes)
-
-
-def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
-    text, patch = _entry(subject, f"drop = [{quote(name)}]")
-    return Fix("remove", text + _note_of(order), patch, (SpecChange("drop", name),))
 
 
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:

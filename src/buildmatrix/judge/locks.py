@@ -15,7 +15,7 @@ from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import Finding, Fix
-from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present
+from buildmatrix.judge.subject import ImageSubject, LinkedFiles, locked_packages
 from buildmatrix.locks.model import Lock, SourceFacts, Staleness
 from buildmatrix.locks.requires import find_unmet
 from buildmatrix.locks.selection import installed_environment
@@ -64,22 +64,12 @@ def wheels(
     with_tables: LinkedFiles | None = None,
 ) -> Wheels:
     """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
-    present = tuple(
-        Present(
-            package.name,
-            package.version,
-            target.lock_file,
-            downloads.get(package.name),
-            package.index,
-        )
-        for package in sorted(lock.packages, key=lambda package: package.name)
-    )
     return Wheels(
         target,
         catalogue.on(target.platform),
         policy,
         lock,
-        present,
+        locked_packages(target, lock, lambda package: downloads.get(package.name)),
         inventory,
         tuple(evidence),
         resolution or resolve_wheels(inventory),

@@ -380,17 +380,20 @@ def _line(match: DistributionMatch) -> str | None:
 
 def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> Subject:
     """The target as its lock says it will be."""
-    present = tuple(
-        Present(
-            package.name,
-            package.version,
-            target.lock_file,
-            _download(package.wheels, target.platform),
-            package.index,
-        )
-        for package in sorted(lock.packages, key=lambda package: package.name)
+    present = locked_packages(
+        target, lock, lambda package: _download(package.wheels, target.platform)
     )
     return Subject(target, catalogue.on(target.platform), policy, lock, present)
+
+
+def locked_packages(
+    target: Target, lock: Lock, size_of: Callable[[Package], int | None]
+) -> tuple[Present, ...]:
+    """The distributions of a lock by name, with the bytes to download."""
+    return tuple(
+        Present(item.name, item.version, target.lock_file, size_of(item), item.index)
+        for item in sorted(lock.packages, key=lambda package: package.name)
+    )
 
 
 def built(

@@ -192,7 +192,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     )
     work.findings, verdicts = judge.wheels(subject)
     left_open = unopened(subject)
-    work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts}, left_open)
+    work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts})
     deepened = name_unparsed_python(
         (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
         merged.inventory,
