@@ -313,11 +313,10 @@ class _Part:
             self._held[place] = max(item.size, self._held.get(place, 0))
             if image.is_foreign(item):
                 foreign[item.path] = max((item.size, item.vendor), foreign.get(item.path, (0, "")))
-        # Files without a distribution have no verdict; foreign ones are wasted.
-        is_unfit = (verdict.verdict != "ok") if verdict is not None else not owner
         self.wasted = 0
         self._wasted = Counter[str]()
-        if not is_unfit:
+        # Files without a distribution have no verdict; foreign ones are wasted.
+        if owner if verdict is None else verdict.verdict == "ok":
             return
         most = sum(bytes_ for bytes_, _ in foreign.values())
         self.wasted = min(size, verdict.foreign_bytes if verdict is not None else most)
@@ -327,10 +326,9 @@ class _Part:
         self.wasted_files = {path: bytes_ for path, (bytes_, _) in foreign.items()}
         for bytes_, vendor in sorted(foreign.values(), reverse=True):
             self._wasted[vendor] += min(bytes_, self.wasted - self._wasted.total())
-        if self.wasted > self._wasted.total():
-            self._wasted[verdict.vendors[0] if verdict and verdict.vendors else ""] += (
-                self.wasted - self._wasted.total()
-            )
+        left = self.wasted - self._wasted.total()
+        if left > 0:
+            self._wasted[verdict.vendors[0] if verdict and verdict.vendors else ""] += left
 
     @property
     def is_wholly_wasted(self) -> bool:

@@ -299,12 +299,29 @@ def check_host_instruction_level(image: ImageSubject) -> Iterator[Finding]:
             refused.setdefault(owner, {}).update((binary.path, binary) for binary in binaries)
     for owner, by_path in sorted(refused.items(), key=lambda item: item[0] or ""):
         binaries = [binary for _, binary in sorted(by_path.items())]
-        nodes = [
-            node
+        nodes = {
+            node.name: node.cpu
             for node, level in classes
             if any(_is_refused(binary, level) for binary in binaries)
-        ]
-        yield _instruction_finding(image, owner, binaries, nodes)
+        }
+        first, severity, use = _worst(image, binaries)
+        machines = listing(f"{node} has {cpu}" for node, cpu in nodes.items())
+        yield finding(
+            "BM709",
+            image,
+            f"{_about(owner, binaries)}, and {machines}: ld.so of glibc 2.33 and newer refuses to "
+            f"load it there{use}",
+            severity=severity,
+            owner=owner,
+            path=first.path,
+            chain=chain_to_file(image, owner, first.path, f"needs {first.elf.isa_needed}"),
+            fix=Fix(
+                "rebuild",
+                f"take a build of {split_owner(owner)[0] or _base(first)} for "
+                f"{min(nodes.values(), key=_number)}, or take {image.target.id} out of the `runs` "
+                f"of {listing(nodes)}",
+            ),
+        )
 
 
 def find_instruction_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
@@ -334,31 +351,6 @@ def _is_refused(binary: Binary, level: int) -> bool:
     _, separator, below = binary.path.partition(_DISPATCHED)
     folder = level_number(below.partition("/")[0]) if separator else None
     return folder is None or folder <= level
-
-
-def _instruction_finding(
-    image: ImageSubject, owner: str | None, refused: list[Binary], classes: list[NodeClass]
-) -> Finding:
-    first, severity, use = _worst(image, refused)
-    nodes = {node.name: node.cpu for node in classes}
-    name, _ = split_owner(owner)
-    machines = listing(f"{node} has {cpu}" for node, cpu in nodes.items())
-    return finding(
-        "BM709",
-        image,
-        f"{_about(owner, refused)}, and {machines}: ld.so of glibc 2.33 and "
-        f"newer refuses to load it there{use}",
-        severity=severity,
-        owner=owner,
-        path=first.path,
-        chain=chain_to_file(image, owner, first.path, f"needs {first.elf.isa_needed}"),
-        fix=Fix(
-            "rebuild",
-            f"take a build of {name or _base(first)} for "
-            f"{min(nodes.values(), key=_number)}, or take {image.target.id} out of the `runs` of "
-            f"{listing(nodes)}",
-        ),
-    )
 
 
 def _about(owner: str | None, refused: list[Binary]) -> str:

@@ -128,15 +128,9 @@ class _Reachability:
         if error is not None and self._clock() < end:
             raise _host_error(error)
 
-    def is_silent(self, error: RequestError) -> bool:
-        """Return True if the host failed, and not one of its files."""
-        return bool(error.host_message) and (
-            error.is_unconnected or error.host not in self._answered
-        )
-
-    def is_connect_lost(self, error: RequestError) -> bool:
-        """Return True if a retry cannot help: TCP has retried already."""
-        return error.connect_timed_out and error.host not in self._answered
+    def has_answered(self, host: str) -> bool:
+        """Return True if the host has responded to some request."""
+        return host in self._answered
 
     def note_answer(self, host: str) -> None:
         """Record a response of a host, and wake the threads that wait for it."""
@@ -253,12 +247,14 @@ class Requests:
         pause = patience.pause * 2 ** (attempt - 1)
         if error.wait is not None:
             pause = max(pause, error.wait)
-        is_silent = reachability.is_silent(error)
+        is_new = not reachability.has_answered(error.host)
+        # The host failed, and not one of its files.
+        is_silent = bool(error.host_message) and (error.is_unconnected or is_new)
         if (
             not error.is_temporary
             or attempt >= patience.tries
             or pause > patience.longest_pause
-            or reachability.is_connect_lost(error)
+            or (error.connect_timed_out and is_new)  # TCP has retried already.
         ):
             if error.is_temporary:
                 self.away.add(error.host)
