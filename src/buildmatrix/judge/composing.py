@@ -316,7 +316,7 @@ class _Part:
         self.wasted = 0
         self._wasted = Counter[str]()
         # Files without a distribution have no verdict; foreign ones are wasted.
-        if owner if verdict is None else verdict.verdict == "ok":
+        if (verdict is None and owner) or (verdict is not None and verdict.verdict == "ok"):
             return
         most = sum(bytes_ for bytes_, _ in foreign.values())
         self.wasted = min(size, verdict.foreign_bytes if verdict is not None else most)
