@@ -70,7 +70,7 @@ def test_a_module_that_nothing_has_is_a_warning() -> None:
 
 def test_a_lock_that_was_not_read_whole_may_have_any_module() -> None:
     tree = importing("absent")
-    read = subject(target("cpu"), pin("demo 1"))
+    read = subject(target("cpu"), pin("demo 1"), pin("other 1"))
     for inventory, without, expected in (
         (tree, {}, ["BM502 demo"]),
         (tree, {"other": "there is only its source code"}, []),

@@ -33,7 +33,7 @@ _SECTIONS = ("global", "install")
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PipSettings:
     """Settings of pip; empty where there are none. URLs may hold credentials."""
 
@@ -48,9 +48,6 @@ class PipSettings:
     certificates: str = ""
     #: What is wrong with settings files; pip itself refuses to work with them.
     unread: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return "PipSettings()"
 
 
 def pip_settings(environment: Mapping[str, str]) -> PipSettings:
@@ -186,15 +183,12 @@ def configured_trust() -> Trust:
     return Trust(trusted_hosts(os.environ), ("pip's setting `cert`", certificates))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Places:
     """Sources of packages: addresses, with credentials, and paths."""
 
     find_links: tuple[str, ...]
     indexes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return "Places()"
 
 
 def places(
@@ -305,15 +299,12 @@ def uv_files(environment: Mapping[str, str]) -> Sequence[Path]:
 # From pip to uv
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ForUv:
     """Settings that only pip has, in uv's form; URLs may hold credentials."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return "ForUv()"
 
 
 def pip_settings_for_uv(

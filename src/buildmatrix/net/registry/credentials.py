@@ -17,7 +17,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,12 @@ class RegistryLogin:
 
     #: Place where they were found, for messages.
     source: str
-    user: str = ""
-    password: str = ""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
     #: OAuth 2 refresh token: for the token server, not for the registry.
-    identity_token: str = ""
+    identity_token: str = field(default="", repr=False)
     #: Token for the registry itself.
-    registry_token: str = ""
+    registry_token: str = field(default="", repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -65,9 +65,6 @@ class RegistryLogin:
         if self.password:
             sent.add(base64.b64encode(f"{self.user}:{self.password}".encode()).decode("ascii"))
         return tuple(sorted(plain | sent, key=len, reverse=True))
-
-    def __repr__(self) -> str:
-        return f"RegistryLogin(source={self.source!r})"
 
 
 @dataclass(frozen=True, slots=True)
