@@ -129,7 +129,8 @@ def check_distribution_twice(image: ImageSubject) -> Iterator[Finding]:
     reported: set[str] = set()
     for path, copies in _find_shadowed_copies(image):
         name = copies[0].name
-        if name not in reported and _matters(image, copies):
+        # Every Debian image has two copies of pip: a copy has to belong to a backend.
+        if name not in reported and any(_match(image, name, copy.version) for copy in copies):
             reported.add(name)
             yield _shadowed(image, path, copies)
     for name, version, place in _find_replaced(image):
@@ -171,11 +172,6 @@ def _by_name(distributions: Iterable[Distribution]) -> Mapping[str, list[Distrib
 def _match(image: ImageSubject, name: str, version: str) -> DistributionMatch | None:
     match = distribution(name, version, image.catalogue)
     return match if match is not None and match.vendor is not None else None
-
-
-def _matters(image: ImageSubject, copies: Sequence[Distribution]) -> bool:
-    """Return True if a copy belongs to a backend: every Debian image has two copies of pip."""
-    return any(_match(image, copy.name, copy.version) is not None for copy in copies)
 
 
 def _shadowed(
