@@ -102,7 +102,7 @@ class WheelFile(Installed):
 
 
 class WheelOnServer(Installed):
-    """A wheel on a server, which is read without a copy of it."""
+    """A wheel on a server."""
 
     prefix = "wheel"
     form = "wheel"

@@ -28,8 +28,7 @@ from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.locks.index.depth import read_parts
-from buildmatrix.locks.index.sequential import read_stream
-from buildmatrix.locks.index.wheels import _LocalWheel
+from buildmatrix.locks.index.wheels import _LocalWheel, read_all
 
 if sys.version_info >= (3, 14):
     from compression.zstd import compress as zstd
@@ -370,7 +369,7 @@ def test_no_name_hides_what_a_file_is(name: str, packed: str, tmp_path: Path) ->
         with WheelTree(wheel) as tree:
             found.append(collect(tree))
         with _LocalWheel(wheel) as local:
-            found.append(read_stream(local.stream(), local.size, None).reading.inventory)
+            found.append(read_all(local.stream())[0].inventory)
             found.append(read_parts(local, "heads").inventory)
     for inventory in found:
         assert [one.path for one in inventory.binaries] == expected
@@ -413,7 +412,7 @@ def test_a_wheel_says_the_same_of_its_containers_as_a_folder(
         with WheelTree(wheel) as tree:
             found = collect(tree)
         with _LocalWheel(wheel) as local:
-            streamed = read_stream(local.stream(), local.size, WheelTree(wheel)).reading.inventory
+            streamed = read_all(local.stream())[0].inventory
         for one in (found, streamed):
             assert one.containers == folder.containers
             assert [replace(b, packed=None) for b in one.binaries] == [

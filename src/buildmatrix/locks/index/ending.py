@@ -1,4 +1,4 @@
-"""Deflated members read forward, and their last bytes without those before them."""
+"""Ends and middles of deflated members, inflated without the bytes before them."""
 
 from __future__ import annotations
 
@@ -10,65 +10,6 @@ from functools import partial
 
 from buildmatrix.facts.binaries.stream import UNKNOWN
 
-# Forward reading: the end of a file on a server is unknown at its beginning
-
-
-class Forward:
-    """Reader of `chunks`, forward only."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._held = b""
-        #: Bytes of `_held` already returned.
-        self._used = 0
-        #: Bytes returned.
-        self.at = 0
-
-    def read(self, length: int) -> bytes:
-        """The next bytes, at least one and at most `length`; none at the end."""
-        if length <= 0:
-            return b""
-        while self._used == len(self._held):
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._held, self._used = chunk, 0
-        data = self._held[self._used : self._used + length]
-        self._used += len(data)
-        self.at += len(data)
-        return data
-
-    def exactly(self, length: int) -> bytes:
-        """The next `length` bytes; fewer only at the end."""
-        pieces = []
-        while length > 0 and (piece := self.read(length)):
-            pieces.append(piece)
-            length -= len(piece)
-        return b"".join(pieces)
-
-    def peek(self, length: int) -> bytes:
-        """The next `length` bytes, which are read again; fewer only at the end."""
-        data = self.exactly(length)
-        self.back(data)
-        return data
-
-    def back(self, data: bytes) -> None:
-        """Take back the bytes read last."""
-        if self._used >= len(data):
-            self._used -= len(data)
-        else:
-            self._held, self._used = data + self._held[self._used :], 0
-        self.at -= len(data)
-
-    def close(self) -> None:
-        """Stop reading."""
-        close = getattr(self._chunks, "close", None)
-        if close is not None:
-            close()
-
-
-# The end of a member.
-#
 # Deflate is read from its start. But it is a sequence of blocks with their own codes, so decoding
 # can start at the beginning of any block; only back references into the 32 KiB before stay unknown.
 # Nothing marks the beginning: every bit is tried. False beginnings show by their first symbols, or

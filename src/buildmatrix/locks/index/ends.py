@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from buildmatrix.facts.binaries.stream import (
@@ -19,6 +19,7 @@ from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.decompression import ForwardSource
 from buildmatrix.facts.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
 from buildmatrix.locks.index.budget import (
     CONTAINERS_WHOLE,
@@ -31,7 +32,7 @@ from buildmatrix.locks.index.budget import (
     NEARLY_SMALL,
     is_small,
 )
-from buildmatrix.locks.index.ending import Ending, Forward, inflate_end, inflate_middle
+from buildmatrix.locks.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.locks.index.model import Member
 from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 
@@ -274,14 +275,14 @@ def _whole(parts: WheelParts, member: Member) -> FileFacts:
 def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, ZipEntry]]:
     """Yield a member as it arrives."""
     entry, start = parts.tree.place(member.path)
-    forward = Forward(parts.source.stream(start))
-    try:
-        stream = Sequential(
-            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+    with closing(parts.source.stream(start)) as chunks:
+        source = ForwardSource(chunks)
+        yield (
+            Sequential(
+                lambda at, length: source.read(at, min(length, entry.compressed - at)), entry
+            ),
+            entry,
         )
-        yield stream, entry
-    finally:
-        forward.close()
 
 
 def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:

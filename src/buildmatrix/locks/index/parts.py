@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -139,7 +139,7 @@ class Ranged(Protocol):
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
         """Fetch (offset, length) parts at once, so that `read` finds them."""
 
-    def stream(self, offset: int = 0) -> Iterator[bytes]:
+    def stream(self, offset: int = 0) -> Generator[bytes, None, None]:
         """Everything from `offset` on, in order."""
 
 

@@ -17,7 +17,7 @@ Each answer must be of the same version of the file as the first one: size, ETag
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from buildmatrix.locks.index.budget import GAP
@@ -212,7 +212,7 @@ class RemoteFile:
                 requested.append((start, stop))
         return requested
 
-    def stream(self, offset: int = 0) -> Iterator[bytes]:
+    def stream(self, offset: int = 0) -> Generator[bytes, None, None]:
         """Yield everything from `offset` on, in chunks as they arrive.
 
         A broken connection is resumed if the server supports ranges.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +22,7 @@ from buildmatrix.base.text import size
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.model import Distribution
-from buildmatrix.facts.trees.base import Closing, reason
+from buildmatrix.facts.trees.base import Closing, Unreadable, reason
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.images.store.facts import file_digest
 from buildmatrix.locks.index.model import (
@@ -39,6 +39,7 @@ from buildmatrix.locks.model import LockedFile, SourceFacts, Wheel
 from buildmatrix.net.http.addresses import parse
 
 if TYPE_CHECKING:
+    from buildmatrix.facts.trees.zip_archive import Bytes
     from buildmatrix.locks.index.depth import Reading
     from buildmatrix.locks.index.parts import Ranged
     from buildmatrix.locks.index.remote import RemoteFile
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 _CHUNK = 256 << 10
 _SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))
 _TABLES = msgspec.msgpack.Decoder(prepare_type(Tables))
+#: Bytes of a wheel that is read whole; the largest have 4 GB.
+LARGEST_WHOLE = 8 << 30
+#: Bytes behind a member with its sizes (ZIP application note, 4.3.9).
+_LONGEST_DESCRIPTOR = 24
 #: Bytes in memory of files that may be read further.
 MOST_HELD = 32 << 20
 
@@ -208,7 +213,7 @@ class WheelReader:
                     f"{path} has {file.size} bytes, and the lock says {wheel.size}: it is"
                     " another file than the one that was locked"
                 )
-            reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
+            reading = _collect(path) if depth == "whole" else read_parts(file, depth, most)
             facts = _facts_of(wheel, sha256, file.size, depth, reading, 0)
         self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         return facts
@@ -224,9 +229,7 @@ class WheelReader:
 
     def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
         # The whole scan core comes with these; what is kept is given without it.
-        from buildmatrix.facts.trees.wheel import WheelTree
         from buildmatrix.locks.index.depth import read_parts
-        from buildmatrix.locks.index.sequential import read_stream
 
         remote, before = self._open(wheel)
         claim = wheel.sha256 or None
@@ -246,9 +249,9 @@ class WheelReader:
             reading = read_parts(remote, depth, most)
         else:
             depth = "whole"
-            directory = WheelTree(remote) if remote.ranges else None
-            streamed = read_stream(remote.stream(0), remote.size, directory)
-            reading, sha256 = streamed.reading, streamed.sha256
+            if remote.size > LARGEST_WHOLE:
+                raise UndecidedError(f"{wheel.filename} has {size(remote.size)}, which is not read")
+            reading, sha256 = read_all(remote.stream(0))
             _check_claim(wheel, sha256)
         bytes_read = remote.bytes_read - before
         facts = _facts_of(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
@@ -355,12 +358,44 @@ def _digest(path: Path, wheel: Wheel) -> str:
     return sha256
 
 
-def _whole_file(path: Path) -> Reading:
+def read_all(chunks: Iterator[bytes]) -> tuple[Reading, str]:
+    """Read a whole wheel, held in an unnamed file; return its facts and its SHA-256 in hex.
+
+    Its directory comes last. Raises `Unreadable` for an archive that is not ZIP, has a member that
+    installers refuse, or has files that its directory does not name.
+    """
+    from buildmatrix.facts.trees.archive import Spool
+
+    hasher = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes]:
+        for chunk in chunks:
+            hasher.update(chunk)
+            yield chunk
+
+    with closing(Spool()) as spool:
+        wheel = spool.store(hashed())
+        _check_gaps(wheel)
+        return _collect(wheel), hasher.hexdigest()
+
+
+def _check_gaps(wheel: Bytes) -> None:
+    """Raise `Unreadable` for files that tools would only find without the directory."""
+    from buildmatrix.facts.trees.wheel import WheelTree
+
+    with WheelTree(wheel) as tree:
+        for member in tree.members:
+            entry, start = tree.place(member.path)
+            if entry.end > start + entry.compressed + _LONGEST_DESCRIPTOR:
+                raise Unreadable(f"the bytes behind {entry.name} are not in the wheel's directory")
+
+
+def _collect(wheel: Path | Bytes) -> Reading:
     from buildmatrix.facts.inventory.collect import collect
     from buildmatrix.facts.trees.wheel import WheelTree
     from buildmatrix.locks.index.depth import Reading
 
-    with WheelTree(path) as tree:
+    with WheelTree(wheel) as tree:
         return Reading(collect(tree), tree.members)
 
 
@@ -459,7 +494,7 @@ class _LocalWheel(Closing):
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
         """Do nothing: all bytes are here."""
 
-    def stream(self, offset: int = 0) -> Iterator[bytes]:
+    def stream(self, offset: int = 0) -> Generator[bytes, None, None]:
         while data := self.read(offset, _CHUNK):
             offset += len(data)
             yield data
