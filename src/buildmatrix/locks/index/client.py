@@ -166,111 +166,6 @@ MOST_HELD = 50_000
 _GONE = (404, 410)
 
 
-class SimplePages:
-    """Cached pages, for all threads."""
-
-    def __init__(self, requests: Requests, credentials: Credentials, store: Store) -> None:
-        self._requests = requests
-        self._credentials = credentials
-        self._store = store
-        self._pages: dict[str, tuple[IndexFile, ...]] = {}
-        self._held = 0
-        self._lock = threading.Lock()
-
-    def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:
-        """See `Client.project`."""
-        try:
-            normalized = canonicalize_name(name, validate=True)
-        except InvalidName as error:
-            raise UndecidedError(f"{name[:100]!r} is not a valid name of a distribution") from error
-        key = f"{index_url.rstrip('/')}/{normalized}/"
-        with self._lock:
-            files = self._pages.get(key)
-        if files is not None:
-            return files
-        files = _local_page(key) if _is_local(key) else self._page(key)
-        with self._lock:
-            if self._held + len(files) > MOST_HELD:
-                self._pages.clear()
-                self._held = 0
-            self._pages[key] = files
-            self._held += len(files)
-        return files
-
-    def _page(self, url: str) -> tuple[IndexFile, ...]:
-        address = parse(url)
-        self._credentials.remember(address)
-        page = self._ask(address)
-        if page.body is None:
-            return ()
-        return read_page(page.body, page.content_type, page.url, str(address))
-
-    def _ask(self, address: HttpAddress) -> Page:
-        """Return the page at `address`, from the cache or requested."""
-        key = f"page {address.url}"
-        headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-        kept_page = self._store.load(key, PAGE)
-        if kept_page is not None and (
-            self._requests.offline or kept_page.fresh_until > time.time()
-        ):
-            return kept_page
-        if self._requests.offline:
-            raise UndecidedError(
-                f"{address} has not been read before, and --offline was given; run once without it"
-            )
-        if kept_page is not None and kept_page.etag is not None:
-            headers["If-None-Match"] = kept_page.etag
-
-        def fetch() -> tuple[Page, bool]:
-            accepted = (200, 304) if "If-None-Match" in headers else (200,)
-            with self._requests.send(
-                address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
-            ) as answer:
-                until = fresh_until(answer.headers.get("cache-control", ""), FRESH)
-                if answer.status == 304 and kept_page is not None:
-                    body, kind, url = kept_page.body, kept_page.content_type, kept_page.url
-                elif answer.status in _GONE:
-                    body, kind, url = None, "", answer.address.url
-                else:
-                    body, url = answer.read(LARGEST_PAGE), answer.address.url
-                    kind = answer.headers.get("content-type", "")
-                etag = answer.headers.get("etag")
-                return Page(body, kind, url, etag, until or 0.0), until is not None
-
-        new, keep = self._requests.retry(fetch)
-        if keep:
-            self._store.save(key, new)
-        return new
-
-
-def _is_local(url: str) -> bool:
-    return urlsplit(url).scheme == "file"
-
-
-def _local_page(url: str) -> tuple[IndexFile, ...]:
-    """Read a folder of this machine in the layout of an index, as uv and pip do."""
-    page = f"{url}index.html"
-    data = _read_local(page, LARGEST_PAGE)
-    return () if data is None else read_page(data, "text/html", page, page)
-
-
-def _read_local(url: str, limit: int) -> bytes | None:
-    """Read a file of this machine; None if there is none."""
-    parts = urlsplit(url)
-    path = Path(url2pathname(parts.path))
-    try:
-        if parts.netloc not in ("", "localhost"):
-            raise OSError(f"{parts.netloc!r} is not this machine")
-        if not path.is_file():
-            return None
-        data = read_at_most(path, limit)
-    except OSError as error:
-        raise UndecidedError(f"{url} cannot be read: {reason(error)}") from error
-    if len(data) > limit:
-        raise UndecidedError(f"{url} exceeds the limit of {limit >> 20} MiB for pages")
-    return data
-
-
 class Client(Closing):
     """Client of package indexes, for all threads at once; connections are shared and kept open.
 
@@ -290,9 +185,10 @@ class Client(Closing):
         self._requests = Requests(
             patience or Patience(), self._credentials.of, configured_trust(), offline=offline
         )
-        self._simple = SimplePages(
-            self._requests, self._credentials, pages_of(cache or Cache(None))
-        )
+        self._store = pages_of(cache or Cache(None))
+        self._pages: dict[str, tuple[IndexFile, ...]] = {}
+        self._held = 0
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Close all connections; pending requests fail."""
@@ -332,4 +228,81 @@ class Client(Closing):
         `index_url`: the address of a simple repository API, or of a folder laid out like one
         (`file:`).
         """
-        return self._simple.project(index_url, name)
+        try:
+            normalized = canonicalize_name(name, validate=True)
+        except InvalidName as error:
+            raise UndecidedError(f"{name[:100]!r} is not a valid name of a distribution") from error
+        key = f"{index_url.rstrip('/')}/{normalized}/"
+        with self._lock:
+            files = self._pages.get(key)
+        if files is not None:
+            return files
+        files = _local_page(key) if urlsplit(key).scheme == "file" else self._page(key)
+        with self._lock:
+            if self._held + len(files) > MOST_HELD:
+                self._pages.clear()
+                self._held = 0
+            self._pages[key] = files
+            self._held += len(files)
+        return files
+
+    def _page(self, url: str) -> tuple[IndexFile, ...]:
+        address = parse(url)
+        self._credentials.remember(address)
+        page = self._ask(address)
+        if page.body is None:
+            return ()
+        return read_page(page.body, page.content_type, page.url, str(address))
+
+    def _ask(self, address: HttpAddress) -> Page:
+        """Return the page at `address`, from the cache or requested."""
+        key = f"page {address.url}"
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
+        kept_page = self._store.load(key, PAGE)
+        if kept_page is not None and (self.offline or kept_page.fresh_until > time.time()):
+            return kept_page
+        if self.offline:
+            raise UndecidedError(
+                f"{address} has not been read before, and --offline was given; run once without it"
+            )
+        if kept_page is not None and kept_page.etag is not None:
+            headers["If-None-Match"] = kept_page.etag
+
+        def fetch() -> tuple[Page, bool]:
+            accepted = (200, 304) if "If-None-Match" in headers else (200,)
+            with self._requests.send(
+                address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
+            ) as answer:
+                until = fresh_until(answer.headers.get("cache-control", ""), FRESH)
+                if answer.status == 304 and kept_page is not None:
+                    body, kind, url = kept_page.body, kept_page.content_type, kept_page.url
+                elif answer.status in _GONE:
+                    body, kind, url = None, "", answer.address.url
+                else:
+                    body, url = answer.read(LARGEST_PAGE), answer.address.url
+                    kind = answer.headers.get("content-type", "")
+                etag = answer.headers.get("etag")
+                return Page(body, kind, url, etag, until or 0.0), until is not None
+
+        new, keep = self._requests.retry(fetch)
+        if keep:
+            self._store.save(key, new)
+        return new
+
+
+def _local_page(url: str) -> tuple[IndexFile, ...]:
+    """Read a folder of this machine in the layout of an index, as uv and pip do."""
+    page = f"{url}index.html"
+    parts = urlsplit(page)
+    path = Path(url2pathname(parts.path))
+    try:
+        if parts.netloc not in ("", "localhost"):
+            raise OSError(f"{parts.netloc!r} is not this machine")
+        if not path.is_file():
+            return ()
+        data = read_at_most(path, LARGEST_PAGE)
+    except OSError as error:
+        raise UndecidedError(f"{page} cannot be read: {reason(error)}") from error
+    if len(data) > LARGEST_PAGE:
+        raise UndecidedError(f"{page} exceeds the limit of {LARGEST_PAGE >> 20} MiB for pages")
+    return read_page(data, "text/html", page, page)

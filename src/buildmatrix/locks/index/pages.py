@@ -88,14 +88,9 @@ class _Meta(msgspec.Struct, rename="kebab"):
     api_version: str
 
 
-class _JsonFile(msgspec.Struct, rename="kebab"):
-    filename: str
-    url: str
-
-
 class _JsonPage(msgspec.Struct):
     meta: _Meta
-    files: list[_JsonFile]
+    files: list[IndexFile]
 
 
 def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
