@@ -429,7 +429,7 @@ def test_a_read_that_is_absurdly_long_is_an_error(packages: Path, client: Client
         remote = _open(client, server, path)
         with pytest.raises(UndecidedError, match="claims a part of 40000000 bytes"):
             remote.read(5, 40_000_000)
-        assert remote.requests == 1
+        assert remote.traffic.requests == 1
 
 
 def test_a_length_that_is_no_number_is_an_error(

@@ -14,8 +14,9 @@ import pytest
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.locks.index import source_archive
 from buildmatrix.locks.index.source_archive import (
-    SourceArchive,
+    hold,
     metadata_bytes,
+    source_files,
     static_requirements,
 )
 
@@ -49,8 +50,8 @@ def chunks(data: bytes) -> Iterator[bytes]:
 
 
 def content(data: bytes, **options: object) -> dict[str, bytes]:
-    with SourceArchive(chunks(data), **options) as archive:  # type: ignore[arg-type]
-        return {file.path: file.data for file in archive.files(lambda _, size: size)}
+    with hold(chunks(data), **options) as (archive, _):  # type: ignore[arg-type]
+        return {file.path: file.data for file in source_files(archive, lambda _, size: size)}
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
@@ -68,9 +69,9 @@ def test_a_zip_archive_is_one_as_well() -> None:
 
 def test_only_what_is_asked_for_is_held() -> None:
     data = tar({f"./acme-1.0/{path}": text for path, text in _FILES.items()})
-    with SourceArchive(chunks(data)) as archive:
-        files = list(archive.files(lambda path, _: 6 if path.endswith(".py") else 0))
-        again = [file.path for file in archive.files(metadata_bytes) if file.data]
+    with hold(chunks(data)) as (archive, _):
+        files = list(source_files(archive, lambda path, _: 6 if path.endswith(".py") else 0))
+        again = [file.path for file in source_files(archive, metadata_bytes) if file.data]
     assert [(file.path, file.size, file.data) for file in files] == [
         ("PKG-INFO", 46, b""),
         ("pyproject.toml", 40, b""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from buildmatrix.locks.index.model import FileVersion
 from buildmatrix.net.http.addresses import HttpAddress
@@ -28,21 +28,6 @@ _EXPIRED = frozenset({401, 403, 404, 410})
 
 def _version_of(answer: HttpResponse, size: int) -> FileVersion:
     return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
-
-
-def _check_version(version: FileVersion, answer: HttpResponse, size: int) -> None:
-    """Raise RequestError if `answer`, of a file of `size` bytes, is of another version."""
-    current = _version_of(answer, size)
-    if (
-        size != version.size
-        or _differ(version.etag, current.etag)
-        or _differ(version.modified, current.modified)
-    ):
-        raise RequestError(f"{answer.address} changed while it was read; run this again")
-
-
-def _differ(first: str | None, second: str | None) -> bool:
-    return first is not None and second is not None and first != second
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +62,12 @@ class Ranges:
         #: Bytes known from the first request: those from `start` on.
         self.start, self.data = end.start, end.data
         #: True if the server supports ranges.
-        self.possible = end.ranges
+        self.ranges = end.ranges
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes received over the network."""
+        return self.traffic.bytes
 
     def part(self, start: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, which are in the file, as they arrive."""
@@ -88,18 +78,17 @@ class Ranges:
                     f"{answer.address} has no bytes {start} to {stop - 1}: it changed while it was "
                     "read, or its server is wrong about its size"
                 )
-            if answer.status == 200 and stop - start == self.size:
-                # Servers may answer a range of the whole file without a range.
-                _check_version(self.version, answer, _length(answer, self.size))
-                yield from _exactly(answer, self.size)
-                return
             if answer.status == 200:
-                _check_version(self.version, answer, _length(answer, self.size))
+                # Servers may answer a range of the whole file without a range.
+                if stop - start == self.size:
+                    yield from self._all_of(answer)
+                    return
+                self._check_version(answer, answer.length())
                 raise RequestError(
                     f"{answer.address} supported ranges at first, and now sends the whole file"
                 )
             first, last, total = _content_range(answer)
-            _check_version(self.version, answer, self.size if total is None else total)
+            self._check_version(answer, total)
             if (first, last) != (start, stop - 1):
                 raise RequestError(
                     f"{answer.address} gives bytes {first} to {last}, and {start} to {stop - 1} "
@@ -107,11 +96,21 @@ class Ranges:
                 )
             yield from _exactly(answer, stop - start)
 
-    def whole(self) -> Iterator[bytes]:
+    def everything(self) -> Iterator[bytes]:
         """Yield the whole file as it arrives."""
         with self._send({}, self.size) as answer:
-            _check_version(self.version, answer, _length(answer, self.size))
-            yield from _exactly(answer, self.size)
+            yield from self._all_of(answer)
+
+    def _all_of(self, answer: HttpResponse) -> Iterator[bytes]:
+        self._check_version(answer, answer.length())
+        yield from _exactly(answer, self.size)
+
+    def _check_version(self, answer: HttpResponse, size: int | None) -> None:
+        """Raise RequestError if `answer`, of a file of `size` bytes, is of another version."""
+        present = _version_of(answer, self.size if size is None else size)
+        for then, now in zip(astuple(self.version), astuple(present), strict=True):
+            if then is not None and now is not None and then != now:
+                raise RequestError(f"{answer.address} changed while it was read; run this again")
 
     def _open(self, expected: int | None) -> _FileEnd:
         end = self._requests.retry(lambda: self._ask_end(expected))
@@ -235,11 +234,6 @@ def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
     if last < first or (total is not None and last >= total):
         raise RequestError(f"{answer.address} sends an impossible range: {content_range!r}")
     return first, last, total
-
-
-def _length(answer: HttpResponse, default: int) -> int:
-    length = answer.length()
-    return default if length is None else length
 
 
 def _identity(answer: HttpResponse) -> Iterator[bytes]:

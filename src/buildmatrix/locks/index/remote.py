@@ -1,15 +1,9 @@
 """A file on a server, read in parts (RFC 9110, 14: range requests).
 
-Requests:
-
-- Opening requests the last 64 KiB. The answer has the size, and usually a wheel's central directory
-  and its metadata, so they cost this one request.
-
-- `read` requests missing bytes, at least 16 KiB at a time.
-
-- `load` requests many parts at once, in parallel; neighbors become one request.
-
-- `stream` goes forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
+Opening requests the last 64 KiB. The answer has the size, and usually a wheel's central directory
+and its metadata, so they cost this one request. `read` requests missing bytes, at least 16 KiB at
+a time. `load` requests many parts at once, in parallel; neighbors become one request. `stream` goes
+forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
 
 Each answer must be of the same version of the file as the first one: size, ETag and Last-Modified.
 """
@@ -17,11 +11,10 @@ Each answer must be of the same version of the file as the first one: size, ETag
 from __future__ import annotations
 
 import bisect
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from buildmatrix.locks.index.budget import GAP
-from buildmatrix.locks.index.model import FileVersion
 from buildmatrix.locks.index.ranges import SPOOLED, Ranges
 from buildmatrix.net.http.addresses import HttpAddress
 from buildmatrix.net.http.failures import RequestError
@@ -36,9 +29,8 @@ class Windows:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._starts: list[int] = []
+        #: By start, the least recently used first.
         self._parts: dict[int, bytes] = {}
-        #: Starts, the least recently used first.
-        self._order: dict[int, None] = {}
         #: Bytes that are held.
         self.bytes = 0
 
@@ -50,7 +42,7 @@ class Windows:
         start = self._starts[index]
         part = self._parts[start][offset - start : end - start]
         if part:
-            self._order[start] = self._order.pop(start)
+            self._parts[start] = self._parts.pop(start)
         return part
 
     def next(self, offset: int, end: int) -> int:
@@ -74,15 +66,13 @@ class Windows:
         if not data:
             return
         while self.bytes + len(data) > self._limit:
-            self._drop(next(iter(self._order)))
+            self._drop(next(iter(self._parts)))
         bisect.insort(self._starts, start)
         self._parts[start] = data
-        self._order[start] = None
         self.bytes += len(data)
 
     def _drop(self, start: int) -> None:
         del self._starts[bisect.bisect_left(self._starts, start)]
-        del self._order[start]
         self.bytes -= len(self._parts.pop(start))
 
 
@@ -99,59 +89,26 @@ LAST_STRIDE = 8 << 20
 PARALLEL = 6
 
 
-class RemoteFile:
-    """One file on a server. For one thread at a time; made by `Client.open`.
+class RemoteFile(Ranges):
+    """One file on a server, with its last parts in memory. Made by `Client.open`.
 
-    All methods raise `UndecidedError` for invalid answers.
+    For one thread at a time. All methods raise `UndecidedError` for invalid answers.
     """
 
     def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
-        self._requests = requests
-        self._address = address
-        self._server = Ranges(requests, address, expected)
+        super().__init__(requests, address, expected)
         self._windows = Windows(HELD)
-        self._windows.add(self._server.start, self._server.data)
-
-    @property
-    def url(self) -> str:
-        """Address for messages."""
-        return str(self._address)
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return self._server.size
-
-    @property
-    def ranges(self) -> bool:
-        """True if the server supports ranges; if not, `stream` starts at the first byte."""
-        return self._server.possible
-
-    @property
-    def version(self) -> FileVersion:
-        """Version of the file according to the server."""
-        return self._server.version
+        self._windows.add(self.start, self.data)
 
     @property
     def whole(self) -> bytes | None:
         """All bytes, if the first request returned them."""
-        server = self._server
-        return server.data if server.start == 0 and len(server.data) == self.size else None
+        return self.data if self.start == 0 and len(self.data) == self.size else None
 
     @property
     def held(self) -> int:
         """Bytes in memory."""
         return self._windows.bytes
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes received over the network."""
-        return self._server.traffic.bytes
-
-    @property
-    def requests(self) -> int:
-        """Requests sent, including redirects and retries."""
-        return self._server.traffic.requests
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes from `offset` on, or fewer where the file ends."""
@@ -218,7 +175,11 @@ class RemoteFile:
         A broken connection is resumed if the server supports ranges.
         """
         if not self.ranges:
-            yield from self._sequential(offset)
+            at = 0
+            for chunk in self.everything():
+                at += len(chunk)
+                if at > offset:
+                    yield chunk[-(at - offset) :]
             return
         stride = FIRST_STRIDE
         attempt = 0
@@ -230,7 +191,7 @@ class RemoteFile:
                 continue
             stop = self._windows.next(offset, min(offset + stride, self.size))
             try:
-                for chunk in self._server.part(offset, stop):
+                for chunk in self.part(offset, stop):
                     offset += len(chunk)
                     yield chunk
             except RequestError as error:
@@ -241,13 +202,6 @@ class RemoteFile:
                 attempt = 0
                 stride = min(2 * stride, LAST_STRIDE)
 
-    def _sequential(self, offset: int) -> Iterator[bytes]:
-        at = 0
-        for chunk in self._server.whole():
-            at += len(chunk)
-            if at > offset:
-                yield chunk[-(at - offset) :]
-
     def _fetch(self, start: int, stop: int) -> bytes:
         """The bytes from `start` to `stop`, which lie in the file."""
         if not self.ranges:
@@ -255,4 +209,4 @@ class RemoteFile:
                 f"{self._address} has {self.size} bytes, and its server does not support ranges "
                 "(it ignores Range); use an index that does, or download the file"
             )
-        return self._requests.retry(lambda: b"".join(self._server.part(start, stop)))
+        return self._requests.retry(lambda: b"".join(self.part(start, stop)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 
@@ -20,8 +21,8 @@ from buildmatrix.facts.inventory.distributions import LARGEST_METADATA, metadata
 from buildmatrix.facts.inventory.file_facts import detect_container
 from buildmatrix.facts.inventory.filters import LEAST
 from buildmatrix.facts.trees import containers, formats
-from buildmatrix.facts.trees.archive import Spool, safe_path
-from buildmatrix.facts.trees.base import Closing, Unreadable
+from buildmatrix.facts.trees.archive import Slice, Spool, safe_path
+from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.locks.model import SourceFacts
 
 # Archives. A tar archive has no directory, and only its last byte proves its hash: it is held
@@ -50,75 +51,61 @@ class SourceFile:
     data: bytes
 
 
-class SourceArchive(Closing):
-    """A source distribution, held in an unnamed file of this machine."""
+@contextmanager
+def hold(
+    chunks: Iterable[bytes], sha256: str = "", most: int = LARGEST
+) -> Iterator[tuple[Slice, str]]:
+    """Hold the bytes of an archive in an unnamed file; yield it, and its SHA-256 in hex.
 
-    def __init__(self, chunks: Iterable[bytes], sha256: str = "", most: int = LARGEST) -> None:
-        """Take all bytes from `chunks`.
+    Raises `Unreadable` for more than `most` bytes, and where their SHA-256 is not `sha256` (any,
+    where that is empty).
+    """
+    hasher = hashlib.sha256()
 
-        Raises `Unreadable` for more than `most` bytes, and where their SHA-256 is not `sha256`
-        (any, where that is empty).
-        """
-        self._spool = Spool()
-        hasher = hashlib.sha256()
+    def counted() -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > most:
+                raise Unreadable(f"it has more than {most >> 20} MiB, which is not read")
+            hasher.update(chunk)
+            yield chunk
 
-        def counted() -> Iterator[bytes]:
-            size = 0
-            for chunk in chunks:
-                size += len(chunk)
-                if size > most:
-                    raise Unreadable(f"it has more than {most >> 20} MiB, which is not read")
-                hasher.update(chunk)
-                yield chunk
+    with closing(Spool()) as spool:
+        archive = spool.store(counted())
+        if sha256 and sha256 != hasher.hexdigest():
+            raise Unreadable(
+                f"it has the SHA-256 {hasher.hexdigest()}, and the lock says {sha256}: it is"
+                " another file than the one that was locked"
+            )
+        yield archive, hasher.hexdigest()
 
-        try:
-            self._archive = self._spool.store(counted())
-            #: In hex, of all bytes.
-            self.sha256 = hasher.hexdigest()
-            if sha256 and sha256 != self.sha256:
-                raise Unreadable(
-                    f"it has the SHA-256 {self.sha256}, and the lock says {sha256}: it is another"
-                    " file than the one that was locked"
-                )
-        except BaseException:
-            self.close()
-            raise
 
-    def close(self) -> None:
-        """See `Closing.close`."""
-        self._spool.close()
+def source_files(archive: Slice, held: Callable[[str, int], int]) -> Iterator[SourceFile]:
+    """Yield each file in the order of the archive, with its first `held(path, size)` bytes.
 
-    @property
-    def size(self) -> int:
-        """Bytes of the archive."""
-        return self._archive.size
-
-    def files(self, held: Callable[[str, int], int]) -> Iterator[SourceFile]:
-        """Yield each file in the order of the archive, with its first `held(path, size)` bytes.
-
-        At most `LARGEST_HELD` bytes of a file are held. A path may come twice: installers take the
-        last one. Links have no bytes of their own and are left out. Raises `Unreadable` for what
-        is no such archive, is damaged or a bomb, or has files beside its one folder or outside it.
-        """
-        archive = self._archive
-        kind = formats.detect_format(archive.read(0, formats.HEAD), archive.size)
-        if kind not in ("zip", "tar", "compressed"):
-            raise Unreadable("neither a ZIP archive nor a tar archive")
-        root = ""
-        members = containers.members(archive, kind, "", MOST_INFLATED)
-        for number, member in enumerate(members):
-            if number == MOST_FILES:
-                raise Unreadable(f"it has more than {MOST_FILES} files")
-            name = safe_path(member.name)
-            folder, slash, path = (name or "").partition("/")
-            if name is None or not slash or folder != (root := root or folder):
-                raise Unreadable(f"{member.name[:200]!r} is outside of its single folder")
-            most = min(held(path, member.size), member.size, LARGEST_HELD)
-            data = b""
-            if most > 0:
-                with member.open() as source:
-                    data = source.read(0, most)
-            yield SourceFile(path, member.size, data)
+    At most `LARGEST_HELD` bytes of a file are held. A path may come twice: installers take the
+    last one. Links have no bytes of their own and are left out. Raises `Unreadable` for what
+    is no such archive, is damaged or a bomb, or has files beside its one folder or outside it.
+    """
+    kind = formats.detect_format(archive.read(0, formats.HEAD), archive.size)
+    if kind not in ("zip", "tar", "compressed"):
+        raise Unreadable("neither a ZIP archive nor a tar archive")
+    root = ""
+    members = containers.members(archive, kind, "", MOST_INFLATED)
+    for number, member in enumerate(members):
+        if number == MOST_FILES:
+            raise Unreadable(f"it has more than {MOST_FILES} files")
+        name = safe_path(member.name)
+        folder, slash, path = (name or "").partition("/")
+        if name is None or not slash or folder != (root := root or folder):
+            raise Unreadable(f"{member.name[:200]!r} is outside of its single folder")
+        most = min(held(path, member.size), member.size, LARGEST_HELD)
+        data = b""
+        if most > 0:
+            with member.open() as source:
+                data = source.read(0, most)
+        yield SourceFile(path, member.size, data)
 
 
 def metadata_bytes(path: str, size: int) -> int:
@@ -247,8 +234,8 @@ def source_facts(
     built: dict[str, None] = {}
     suffixes: dict[str, str] = {}
     libraries: dict[str, str] = {}
-    with SourceArchive(chunks, sha256, most) as archive:
-        for file in archive.files(_held):
+    with hold(chunks, sha256, most) as (archive, _):
+        for file in source_files(archive, _held):
             if file.path in METADATA_FILES:
                 metadata[file.path] = file.data
             if _is_built(file):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,7 +56,7 @@ MOST_HELD = 32 << 20
 
 
 class FileServer(Protocol):
-    """Opens files on servers: `index.client.Client`."""
+    """Opens files on servers: `index.client.Client`, at once or when it is first needed."""
 
     def open(self, url: str, size: int | None = None) -> RemoteFile:
         """Open the file at `url`. Raises `UndecidedError`."""
@@ -149,44 +149,36 @@ class WheelReader:
             path = local_path(wheel.url)
             if path is not None:
                 identity = content_key(_digest(path, wheel))
-                known = self._load_tables(identity, paths)
-                if len(known) < len(paths):
-                    with _LocalWheel(path) as file:
-                        known |= self._read_and_keep_tables(
-                            file, identity, set(paths) - known.keys()
-                        )
+            else:
+                # Facts of a place are only valid for the same claim.
+                identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else ""
+            known: dict[str, Tables] = {}
+            for name in paths if identity else ():
+                entry = self._kept_tables.load(f"{identity} {name}", _TABLES)
+                if entry is not None:
+                    known[name] = entry
+            missing = sorted(set(paths) - known.keys())
+            if not missing:
                 return known, 0
-            return self._read_remote_tables(wheel, paths)
+            if path is not None:
+                with _LocalWheel(path) as file:
+                    known |= self._read_and_keep_tables(file, identity, missing)
+                return known, 0
+            remote, before = self._open(wheel)
+            if remote.ranges:
+                known |= self._read_and_keep_tables(remote, identity, missing)
+            self._opened.keep(wheel, remote)
+            return known, remote.bytes_read - before
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
-    def _read_remote_tables(
-        self, wheel: Wheel, paths: Sequence[str]
-    ) -> tuple[Mapping[str, Tables], int]:
-        # Facts of a place are only valid for the same claim.
-        identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else None
-        known = self._load_tables(identity, paths)
-        if len(known) == len(paths):
-            return known, 0
-        remote, before = self._open(wheel)
-        if remote.ranges:
-            known |= self._read_and_keep_tables(remote, identity, set(paths) - known.keys())
-        self._opened.keep(wheel, remote)
-        return known, remote.bytes_read - before
-
-    def _load_tables(self, identity: str | None, paths: Iterable[str]) -> dict[str, Tables]:
-        if identity is None:
-            return {}
-        entries = {path: self._kept_tables.load(f"{identity} {path}", _TABLES) for path in paths}
-        return {path: entry for path, entry in entries.items() if entry is not None}
-
     def _read_and_keep_tables(
-        self, source: Ranged, identity: str | None, paths: Iterable[str]
+        self, source: Ranged, identity: str, paths: Sequence[str]
     ) -> Mapping[str, Tables]:
         from buildmatrix.locks.index.depth import read_tables
 
-        tables = read_tables(source, sorted(paths))
-        for path, entry in tables.items() if identity is not None else ():
+        tables = read_tables(source, paths)
+        for path, entry in tables.items() if identity else ():
             self._kept_tables.put(f"{identity} {path}", msgspec.msgpack.encode(entry))
         return tables
 
@@ -249,8 +241,6 @@ class WheelReader:
             reading = read_parts(remote, depth, most)
         else:
             depth = "whole"
-            if remote.size > LARGEST_WHOLE:
-                raise UndecidedError(f"{wheel.filename} has {size(remote.size)}, which is not read")
             reading, sha256 = read_all(remote.stream(0))
             _check_claim(wheel, sha256)
         bytes_read = remote.bytes_read - before
@@ -364,19 +354,11 @@ def read_all(chunks: Iterator[bytes]) -> tuple[Reading, str]:
     Its directory comes last. Raises `Unreadable` for an archive that is not ZIP, has a member that
     installers refuse, or has files that its directory does not name.
     """
-    from buildmatrix.facts.trees.archive import Spool
+    from buildmatrix.locks.index.source_archive import hold
 
-    hasher = hashlib.sha256()
-
-    def hashed() -> Iterator[bytes]:
-        for chunk in chunks:
-            hasher.update(chunk)
-            yield chunk
-
-    with closing(Spool()) as spool:
-        wheel = spool.store(hashed())
+    with hold(chunks, most=LARGEST_WHOLE) as (wheel, sha256):
         _check_gaps(wheel)
-        return _collect(wheel), hasher.hexdigest()
+        return _collect(wheel), sha256
 
 
 def _check_gaps(wheel: Bytes) -> None:
