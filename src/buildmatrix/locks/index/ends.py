@@ -9,7 +9,6 @@ from dataclasses import replace
 from buildmatrix.facts.binaries.stream import (
     EndSections,
     HeadReader,
-    Malformed,
     add_end_sections,
     begins_device_code,
     read_end,
@@ -18,7 +17,6 @@ from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import FileFacts, add_contents, inspect_source
-from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ForwardSource
 from buildmatrix.facts.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
 from buildmatrix.locks.index.budget import (
@@ -145,10 +143,8 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
     """Read all bytes of a member, which are paid for."""
     parts.pages.pop(member.path, None)
     parts.ends.pop(member.path, None)
-    try:
+    with parts.noting(member.path):
         parts.facts[member.path] = _whole(parts, member)
-    except Unreadable as error:
-        parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def _link(parts: WheelParts, path: str, end: EndSections) -> None:
@@ -162,7 +158,7 @@ def _link(parts: WheelParts, path: str, end: EndSections) -> None:
     if cost < HEAD or (is_told and not parts.affords(HEAD)):
         parts.limited = True
         return
-    try:
+    with parts.noting(path):
         if is_told:
             data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
             reader = HeadReader(BytesSource(data), member.size)
@@ -170,8 +166,6 @@ def _link(parts: WheelParts, path: str, end: EndSections) -> None:
             parts.tell(path, None, reader)
         else:
             _stream(parts, member, cost, end.dynamic_end)
-    except (Unreadable, Malformed) as error:
-        parts.facts[path] = FileFacts(unread=str(error))
 
 
 def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
@@ -235,10 +229,8 @@ def suspects(parts: WheelParts) -> None:
         if limit <= HEAD:
             parts.limited = True
             continue
-        try:
+        with parts.noting(member.path):
             _stream(parts, member, limit)
-        except (Unreadable, Malformed) as error:
-            parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def archives(parts: WheelParts) -> None:
@@ -257,11 +249,9 @@ def archives(parts: WheelParts) -> None:
             allowance -= cost
         elif not parts.affords(cost):
             continue
-        try:
+        with parts.noting(member.path):
             parts.facts[member.path] = _whole(parts, member)
             parts.opened.add(member.path)
-        except Unreadable as error:
-            parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def _whole(parts: WheelParts, member: Member) -> FileFacts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from buildmatrix.base.text import listing
 from buildmatrix.facts.binaries.devicefile import HEAD as KIND_HEAD
 from buildmatrix.facts.binaries.devicefile import detect_kind
-from buildmatrix.facts.binaries.stream import HeadReader, Malformed
+from buildmatrix.facts.binaries.stream import HeadReader
 from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import (
     ELF_MAGIC,
@@ -207,28 +207,26 @@ def _select_affordable(parts: WheelParts, members: Sequence[Member]) -> dict[str
 
 def _sniff(parts: WheelParts, path: str) -> bool:
     """Return True if the first bytes show a binary, whatever the file's name says."""
-    try:
+    size = parts.members[path].size
+    with parts.noting(path):
         head = parts.tree.beginning(path, SNIFF, formats.FAR_HEAD)
-        is_binary = (
+        if (
             # A stream may begin with empty blocks.
-            len(head) < min(parts.members[path].size, formats.HEAD)
+            len(head) < min(size, formats.HEAD)
             or head.startswith(ELF_MAGIC)
             or detect_kind(path, head) is not None
-            or detect_container(BytesSource(head), head, parts.members[path].size, path) is not None
-        )
-    except Unreadable as error:
-        parts.facts[path] = FileFacts(unread=str(error))
-        return False
-    if is_binary:
-        parts.unmasked.add(path)
-    return is_binary
+            or detect_container(BytesSource(head), head, size, path) is not None
+        ):
+            parts.unmasked.add(path)
+            return True
+    return False
 
 
 def _look(parts: WheelParts, member: Member, length: int) -> None:
     """Read the first `length` compressed bytes of a member."""
     path = member.path
     parts.opened.add(path)
-    try:
+    with parts.noting(path):
         if length >= member.compressed and parts.is_small(member):
             parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
@@ -251,10 +249,6 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             # Its beginning does not show its content.
             parts.opened.discard(path)
             parts.archives.append(member)
-    except Unreadable as error:
-        parts.facts[path] = FileFacts(unread=str(error))
-    except Malformed as error:
-        parts.facts[path] = FileFacts(unread=error.reason)
 
 
 def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.facts.binaries.model import DeviceFile
 from buildmatrix.facts.binaries.stream import EndSections, HeadReader, add_end_sections
+from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import FileFacts, inspect, open_container
 from buildmatrix.facts.python_imports.source import runs_at_startup
@@ -43,23 +44,21 @@ def is_source(path: str) -> bool:
     return path.endswith(".py") or (runs_at_startup(path) and "/" not in path)
 
 
+@dataclass(frozen=True, slots=True)
 class HeldTree(Tree):
     """Listing of a wheel, with the bytes of some files."""
 
-    def __init__(
-        self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, PackedMember]
-    ):
-        self._entries = tuple(entries)
-        self._held = held
+    entries: Sequence[File | Symlink | Trouble]
+    held: Mapping[str, PackedMember]
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`."""
-        return iter(self._entries)
+        return iter(self.entries)
 
     @contextmanager
     def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`."""
-        packed = self._held.get(path)
+        packed = self.held.get(path)
         if packed is None:
             raise Unreadable("it was not read from the index: too large for its kind")
         yield BytesSource(packed.unpack())
@@ -80,30 +79,23 @@ class _SingleFile(Tree):
         yield BytesSource(self.data)
 
 
-class Parts(Protocol):
-    """Bytes that are fetched on demand."""
-
-    def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset` on."""
-
-
+@dataclass(slots=True)
 class Within:
     """A part of a wheel, of which at most `most` bytes are read, as `zip_archive.Bytes`."""
 
-    def __init__(self, source: Parts, start: int, size: int, most: int) -> None:
-        self._source = source
-        self._start = start
-        self._most = most
-        self.size = size
-        self.bytes_read = 0
+    source: Ranged
+    start: int
+    size: int
+    most: int
+    bytes_read: int = 0
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Bytes.read`. Raises `Unreadable` if that exceeds the limit."""
         length = max(0, min(length, self.size - offset))
         self.bytes_read += length
-        if self.bytes_read > self._most:
+        if self.bytes_read > self.most:
             raise Unreadable("its list of files exceeds the limit")
-        return self._source.read(self._start + offset, length)
+        return self.source.read(self.start + offset, length)
 
 
 def facts_of_bytes(path: str, data: bytes) -> FileFacts:
@@ -175,6 +167,14 @@ class WheelParts:
         #: show their content.
         self.archives: list[Member] = []
 
+    @contextmanager
+    def noting(self, path: str) -> Iterator[None]:
+        """Note what makes a file unreadable."""
+        try:
+            yield
+        except (Unreadable, Malformed) as error:
+            self.facts[path] = FileFacts(unread=str(error))
+
     @property
     def available(self) -> int | None:
         """Remaining bytes; None for no limit."""
@@ -224,10 +224,8 @@ class WheelParts:
     def hold(self, costs: dict[str, int]) -> None:
         """Fetch the members `costs` whole."""
         for path in self.batches(costs):
-            try:
+            with self.noting(path):
                 self.held[path] = self.tree.packed(path)
-            except Unreadable as error:
-                self.facts[path] = FileFacts(unread=str(error))
 
     def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
         """Note facts from the beginning of a binary; `kind`: of a file for a device."""
