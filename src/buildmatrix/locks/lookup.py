@@ -19,11 +19,18 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import without_login
 from buildmatrix.locks.model import File, Lock, LockedFile, Package
-from buildmatrix.locks.plan import TORCH_FAMILY, index_of
+from buildmatrix.locks.plan import TORCH_FAMILY, index_of, torch_backend
 from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.recent import Recent, local_state
-from buildmatrix.locks.selection import installed_environment, python_platform
-from buildmatrix.locks.uv import NoSolution, Unreached, Uv, explain_failure, project_text
+from buildmatrix.locks.selection import installed_environment
+from buildmatrix.locks.uv import (
+    NoSolution,
+    Unreached,
+    Uv,
+    compile_arguments,
+    explain_failure,
+    project_text,
+)
 from buildmatrix.matrix.model import Target
 
 #: Indexes that stand for "the default index", which a machine may mirror.
@@ -103,8 +110,7 @@ class _Lookup:
 
         Versions that the index does not have are left out. The indexes may answer later.
         """
-        torch = None if self.options or "torch" in self.target.index else self.target.torch
-        torch = torch or (_torch(packages) if not self.options else None)
+        torch = None if self.options else torch_backend(self.target) or _torch(packages)
         groups: dict[tuple[str | None, str | None], list[Package]] = {}
         for package in packages:
             backend = torch if package.name in TORCH_FAMILY else None
@@ -139,7 +145,23 @@ class _Lookup:
         self, packages: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package] | None:
         """Return name → its entry; None if the index lacks one of them."""
-        arguments, texts = self._question(packages, torch, index)
+        pins = [f"{package.name}=={package.version}" for package in packages]
+        flags = [
+            *("--no-deps", "--format=pylock.toml"),
+            *(["--offline"] if self.offline else []),
+            # As in pip: any index with the pinned version.
+            *(["--index-strategy=unsafe-best-match"] if self.options else []),
+        ]
+        # uv would report a version for late patches alone as missing in the index.
+        python = installed_environment(self.target)["python_full_version"]
+        arguments = compile_arguments(self.target, torch, flags, python)
+        settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
+        bound = {package.name: "only" for package in packages} if index else {}
+        lines = [*self.options, *([] if index else pins)]
+        texts = {
+            "pins.in": "".join(f"{line}\n" for line in lines),
+            "pyproject.toml": project_text(bound, settings, pins if index else []),
+        }
         machine = local_state(os.environ, {}, self.options, [index] if index else [])
         key = sha256(
             repr(("lookup", self.uv.version, arguments, texts, machine)).encode()
@@ -149,8 +171,8 @@ class _Lookup:
             with scratch("audit") as folder:
                 for file, text in texts.items():
                     (folder / file).write_text(text)
-                python = self.uv.interpreter(self.target.python, folder.parent)
-                found = [f"--python={python}"] if python else []
+                builder = self.uv.interpreter(self.target.python, folder.parent)
+                found = [f"--python={builder}"] if builder else []
                 process = self.uv.run([*arguments, *found, "--", *texts], folder, self.options)
             answer = without_login(process.stdout).encode()
             if process.returncode != 0:
@@ -161,31 +183,8 @@ class _Lookup:
             self.recent.put(key, answer)
         if not answer:
             return None
-        lock, _ = entries_of(answer, Path("pylock.toml"), "the index's answer", lambda _: True)
+        lock, _ = entries_of(answer, Path("pylock.toml"), "the index's answer")
         return {package.name: package for package in lock.packages}
-
-    def _question(
-        self, packages: Sequence[Package], torch: str | None, index: str | None
-    ) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return uv's arguments, and the files that they name."""
-        pins = [f"{package.name}=={package.version}" for package in packages]
-        arguments = [
-            *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
-            # uv would report a version for late patches alone as missing in the index.
-            f"--python-version={installed_environment(self.target)['python_full_version']}",
-            f"--python-platform={python_platform(self.target)}",
-            *([f"--torch-backend={torch}"] if torch else []),
-            *(["--offline"] if self.offline else []),
-            # As in pip: any index with the pinned version.
-            *(["--index-strategy=unsafe-best-match"] if self.options else []),
-        ]
-        settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
-        bound = {package.name: "only" for package in packages} if index else {}
-        lines = [*self.options, *([] if index else pins)]
-        return arguments, {
-            "pins.in": "".join(f"{line}\n" for line in lines),
-            "pyproject.toml": project_text(bound, settings, pins if index else []),
-        }
 
 
 def _index(package: Package, target: Target) -> str | None:

@@ -141,6 +141,11 @@ def index_of(name: str, target: Target) -> str | None:
     return None
 
 
+def torch_backend(target: Target) -> str | None:
+    """Return uv's name of the torch back end, unless `target` prescribes an index of the family."""
+    return None if "torch" in target.index else target.torch
+
+
 def is_from_its_index(node: ResolvedNode, target: Target) -> bool:
     """Return True if a node comes from its explicit index."""
     prescribed = index_of(node.name, target) or ""
@@ -167,15 +172,15 @@ def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> U
         Twin(replaced[node.name], replaced[node.name], node.via, node.version) for node in originals
     )
     excluded = plan.excluded | {node.name for node in originals}
-    released = plan.released | {name for name in plan.bound if _is_orphan(graph.get(name))}
+    released = plan.released | {
+        name
+        for name in plan.bound.keys() & graph.keys()
+        if all(asker.startswith(INDEX_PROJECT) for asker in graph[name].via)
+    }
     names = {*plan.bound, *_loose(plan, graph, target), *(twin.name for twin in twins)}
     return UvPlan(
         excluded, plan.twins + twins, _bindings(names - excluded - released, target), released
     )
-
-
-def _is_orphan(node: ResolvedNode | None) -> bool:
-    return node is not None and all(asker.startswith(INDEX_PROJECT) for asker in node.via)
 
 
 def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:

@@ -13,32 +13,46 @@ import hashlib
 import json
 import os
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix.base import toml
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement, parse_version
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import without_login
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.base.toml import mapping, string, tables
+from buildmatrix.base.toml import string, tables
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.lines import RequirementLine, expand_variables, format_extras
 from buildmatrix.locks.model import Package
-from buildmatrix.locks.plan import INDEX_PROJECT, ResolvedNode, Twin, UvPlan, first_plan, index_of
+from buildmatrix.locks.plan import (
+    INDEX_PROJECT,
+    ResolvedNode,
+    Twin,
+    UvPlan,
+    first_plan,
+    index_of,
+    torch_backend,
+)
 from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.recent import Recent, local_state
 from buildmatrix.locks.requirement_lines import RequirementSet, applies
 from buildmatrix.locks.resolve import TWINS, Compiler, check_indexes, settle
 from buildmatrix.locks.selection import marker_environment, python_platform
-from buildmatrix.locks.uv import REQUEST_PROJECT, NeedsBuilding, NoSolution, Uv, project_text
+from buildmatrix.locks.uv import (
+    REQUEST_PROJECT,
+    NeedsBuilding,
+    NoSolution,
+    Uv,
+    compile_arguments,
+    project_text,
+)
 from buildmatrix.matrix.model import Target
 
 #: Format of cached resolutions.
@@ -47,39 +61,6 @@ _SCHEMA = 2
 REQUEST_FILE = "asked.in"
 #: Maximum distributions of one resolution that exist as source code only.
 _MOST_SOURCES = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """All inputs of a resolution; equal requests resolve to the same."""
-
-    python: str
-    platform: str
-    torch: str | None
-    index: tuple[tuple[str, str], ...]
-    replace: tuple[tuple[str, str], ...]
-    drop: tuple[str, ...]
-    #: Requirements without markers, sorted.
-    lines: tuple[str, ...]
-    constraints: tuple[str, ...]
-    options: tuple[str, ...]
-    #: Distribution → name of an index in `settings`.
-    bound: tuple[tuple[str, str], ...]
-    #: As TOML.
-    settings: str
-    prerelease: bool
-
-    def key(self, uv: Uv) -> str:
-        """Return the cache key of this request on this machine."""
-        settings = mapping(mapping(toml.loads(self.settings)["tool"])["uv"])
-        addresses = [url for _, url in self.index]
-        for line in (*self.lines, *self.constraints):
-            addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
-        machine = local_state(os.environ, settings, self.options, addresses)
-        content = [_SCHEMA, uv.version, machine, dataclasses.astuple(self)]
-        # uv replaces variables in addresses: other values are another request.
-        text = expand_variables(json.dumps(content, sort_keys=True))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +79,39 @@ class PreviewedResolution:
 _RESOLUTION = msgspec.json.Decoder(prepare_type(PreviewedResolution))
 
 
-def request_of(target: Target, requirements: RequirementSet) -> Request:
-    """Return the request of `target`. Raises errors of `first_plan`."""
+def request_key(uv: Uv, target: Target, requirements: RequirementSet) -> str:
+    """Return a key of all inputs of a resolution, which is equal for equal answers.
+
+    Raises errors of `first_plan`.
+    """
     environment = marker_environment(target)
-    lines = [line for line in requirements.lines if applies(line, environment)]
-    first_plan(target, lines)
-    return Request(
-        python=target.python,
-        platform=python_platform(target),
-        torch=None if "torch" in target.index else target.torch,
-        index=tuple(sorted(target.index.items())),
-        replace=tuple(sorted(target.replace.items())),
-        drop=tuple(sorted(target.drop)),
-        lines=_texts(lines),
-        constraints=_texts(
-            [
-                constraint
-                for constraint in requirements.constraints
-                if applies(constraint, environment)
-            ]
-        ),
-        options=tuple(dict.fromkeys(requirements.options)),
-        bound=tuple(sorted(requirements.bound.items())),
-        settings=project_text({}, requirements.settings, []),
-        prerelease=requirements.prerelease,
+    first_plan(target, [line for line in requirements.lines if applies(line, environment)])
+    lines, constraints = (
+        _texts(requirements.lines, target),
+        _texts(requirements.constraints, target),
     )
+    addresses = list(target.index.values())
+    for line in (*lines, *constraints):
+        addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
+    content = [
+        uv.version,
+        local_state(os.environ, requirements.settings, requirements.options, addresses),
+        target.python,
+        python_platform(target),
+        torch_backend(target),
+        target.index,
+        target.replace,
+        sorted(target.drop),
+        lines,
+        constraints,
+        list(dict.fromkeys(requirements.options)),
+        requirements.bound,
+        requirements.settings,
+        requirements.prerelease,
+    ]
+    # uv replaces variables in addresses: other values are another request.
+    text = expand_variables(json.dumps([_SCHEMA, *content], sort_keys=True, default=str))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def resolve(
@@ -138,31 +127,19 @@ def resolve(
 
     Raises `UndecidedError` if uv cannot, with uv's reason in terms of the target.
     """
-    request = request_of(target, requirements)
-    key = request.key(uv)
+    key = request_key(uv, target, requirements)
     answer = recent.get(key)
     if answer is not None:
-        try:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
             return _RESOLUTION.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
     with scratch("audit") as folder:
-        resolution = _resolve(uv, target, requirements, request, folder, progress, offline=offline)
+        session = _Session(uv, target, requirements, folder, offline)
+        resolution = _resolve(session, target, progress)
     recent.put(key, msgspec.json.encode(resolution))
     return resolution
 
 
-def _resolve(
-    uv: Uv,
-    target: Target,
-    requirements: RequirementSet,
-    request: Request,
-    folder: Path,
-    progress: Progress,
-    *,
-    offline: bool,
-) -> PreviewedResolution:
-    session = _Session(uv, target, requirements, request, folder, offline)
+def _resolve(session: _Session, target: Target, progress: Progress) -> PreviewedResolution:
     #: Distribution → the older version that has a wheel, where there is one.
     unbuilt: dict[str, str | None] = {}
     doubted, cleared = "", set[str]()
@@ -213,15 +190,14 @@ class _Session:
         uv: Uv,
         target: Target,
         requirement_set: RequirementSet,
-        request: Request,
         folder: Path,
         offline: bool,
     ) -> None:
         self._uv = uv
         self._requirement_set = requirement_set
-        self._request = request
+        self._options = list(dict.fromkeys(requirement_set.options))
         self._folder = folder
-        requirements = [parse_requirement(text) for text in request.lines]
+        requirements = [parse_requirement(text) for text in _texts(requirement_set.lines, target)]
         self._lines = [
             RequirementLine(REQUEST_FILE, 0, canonicalize_name(requirement.name), requirement)
             for requirement in requirements
@@ -229,7 +205,7 @@ class _Session:
         self._flags = [
             f"--constraints={folder / 'limits.txt'}",
             *(["--offline"] if offline else []),
-            *(["--prerelease=allow"] if request.prerelease else []),
+            *(["--prerelease=allow"] if requirement_set.prerelease else []),
         ]
         # uv resolves only these requirements; the rest of the target does not matter.
         self.target = dataclasses.replace(
@@ -240,7 +216,7 @@ class _Session:
             no_binary=(),
         )
         (folder / "uv").mkdir()
-        _write(folder / "limits.txt", request.constraints)
+        _write(folder / "limits.txt", _texts(requirement_set.constraints, target))
 
     def settle(
         self, unbuilt: Collection[str], progress: Progress
@@ -248,7 +224,7 @@ class _Session:
         """Resolve with wheels alone, except for `unbuilt`: those count as requiring nothing."""
         bound = [line for line in self._lines if line.name in self._requirement_set.bound]
         free = [str(line.requirement) for line in self._lines if line not in bound]
-        _write(self._folder / REQUEST_FILE, [*self._request.options, *free])
+        _write(self._folder / REQUEST_FILE, [*self._options, *free])
         self._write_project(self._folder, [str(line.requirement) for line in bound], unbuilt)
         flags = [
             *self._flags,
@@ -261,7 +237,7 @@ class _Session:
             self.target,
             self._folder / "uv",
             flags,
-            self._request.options,
+            self._options,
             self._uv.interpreter(self.target.python, self._folder.parent),
         )
         plan, graph = settle(
@@ -287,24 +263,15 @@ class _Session:
         folder = self._folder / "newest"
         folder.mkdir(exist_ok=True)
         plain = [name for name in names if name not in named]
-        _write(folder / REQUEST_FILE, [*self._request.options, *requested, *plain])
+        _write(folder / REQUEST_FILE, [*self._options, *requested, *plain])
         self._write_project(folder, [], ())
-        torch = self._request.torch
-        process = self._uv.run(
-            [
-                *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
-                f"--python-version={self.target.python}",
-                f"--python-platform={self._request.platform}",
-                *([f"--torch-backend={torch}"] if torch else []),
-                *self._flags,
-                *("--", REQUEST_FILE, "pyproject.toml"),
-            ],
-            folder,
-            self._request.options,
-        )
+        flags = ["--no-deps", "--format=pylock.toml", *self._flags]
+        arguments = compile_arguments(self.target, torch_backend(self.target), flags)
+        sources = [REQUEST_FILE, "pyproject.toml"]
+        process = self._uv.run([*arguments, "--", *sources], folder, self._options)
         if process.returncode != 0:
             return {}  # The index changed meanwhile; collecting the hashes says so.
-        lock, _ = entries_of(process.stdout.encode(), folder, "uv's answer", lambda _: True)
+        lock, _ = entries_of(process.stdout.encode(), folder, "uv's answer")
         older: dict[str, str] = {}
         for package in lock.packages:
             chosen = graph[package.name].version if package.name in graph else None
@@ -329,13 +296,14 @@ class _Session:
         _write(folder / "pyproject.toml", [text.rstrip("\n")])
 
 
-def _texts(lines: Sequence[RequirementLine]) -> tuple[str, ...]:
-    return tuple(sorted({_bare(line.requirement) for line in lines}))
-
-
-def _bare(requirement: Requirement) -> str:
-    version = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
-    return f"{requirement.name}{format_extras(requirement.extras)}{version}"
+def _texts(lines: Iterable[RequirementLine], target: Target) -> list[str]:
+    """Return the requirements that apply to `target`, without markers, sorted."""
+    environment = marker_environment(target)
+    texts = set()
+    for requirement in (line.requirement for line in lines if applies(line, environment)):
+        version = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
+        texts.add(f"{requirement.name}{format_extras(requirement.extras)}{version}")
+    return sorted(texts)
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
@@ -360,10 +328,12 @@ def packages_of(
             hashes.setdefault(line.name, set()).update(line.hashes)
     built = {*target.no_binary, *requirements.no_binary}
     packages: dict[str, Package] = {}
-    for package in _read(resolution.body):
+    answer = entries_of(resolution.body.encode(), Path("pylock.toml"), "the resolution")[0]
+    for package in answer.packages:
         node = resolution.nodes.get(package.name)
         package = dataclasses.replace(
             package,
+            place="",
             index=without_login(node.index) if node and node.index else package.index,
             via=tuple(sorted(set(_askers(node, resolution, target, lines)))) if node else (),
         )
@@ -418,10 +388,3 @@ def _askers(
                 yield asker
 
     yield from expand(node.via, {node.name})
-
-
-def _read(body: str) -> tuple[Package, ...]:
-    if not body:
-        return ()
-    lock, _ = entries_of(body.encode(), Path("pylock.toml"), "the resolution", lambda _: True)
-    return tuple(dataclasses.replace(package, place="") for package in lock.packages)

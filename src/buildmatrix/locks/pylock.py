@@ -23,7 +23,7 @@ from buildmatrix.base.urls import path_in
 from buildmatrix.locks.lock_file import CommandInputs, LockFile, command_of
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.pylock_writer import inputs_digest
-from buildmatrix.locks.selection import BrokenMarker, LockSelection
+from buildmatrix.locks.selection import BrokenMarker
 from buildmatrix.locks.text import (
     address_of,
     byte_count,
@@ -60,19 +60,18 @@ def read_lock(path: Path) -> Lock:
 def read_lock_and_record(path: Path) -> tuple[Lock, LockRecord]:
     """Return the lock with buildmatrix's own record in it."""
     data = read_bytes(path, str(path), "run `buildmatrix lock`")
-    return entries_of(data, path, str(path), lambda _: True)
+    return entries_of(data, path, str(path))
 
 
-def entries_of(
-    data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
-) -> tuple[Lock, LockRecord]:
-    """Return the entries of a lock that `keep` accepts, and buildmatrix's own record in it.
+def entries_of(data: bytes, path: Path, label: str) -> tuple[Lock, LockRecord]:
+    """Return the entries of a lock, and buildmatrix's own record in it.
 
-    `label` is the name of the file in messages; `path` is only recorded in the lock. All entries
-    are validated. Raises `SpecError` with all problems.
+    `label` is the name of the file in messages; `path` is only recorded in the lock. Raises
+    `SpecError` with all problems.
     """
     text = decode(data, label)
-    lock, record = entries_in(text, load_toml(text, label, _HINT), path, label, keep)
+    document = load_toml(text, label, _HINT)
+    lock, record = entries_in(text, document, path, label, lambda _: True)
     return replace(lock, digest="sha256:" + hashlib.sha256(data).hexdigest()), record
 
 
@@ -83,7 +82,10 @@ def entries_in(
     label: str,
     keep: Callable[[Mapping[str, object]], bool],
 ) -> tuple[Lock, LockRecord]:
-    """`entries_of` a document that is `text`; the lock has no digest yet."""
+    """Return the entries of `document` that `keep` accepts; the lock has no digest yet.
+
+    All entries are validated.
+    """
     reader = _PylockReader(label)
     lock = reader.lock(path, text, document, keep)
     if reader.problems:
@@ -244,7 +246,12 @@ def read(file: LockFile) -> Lock:
     # A default group need not be selectable (PEP 751, `default-groups`).
     selection.check(extras, groups | default)
     with_defaults = selection.with_defaults(default)
-    _check_environment(document, with_defaults)
+    with_defaults.check_python(string(document.get("requires-python")))
+    try:
+        with_defaults.check_environment(strings(document.get("environments")), "environments")
+    except BrokenMarker as error:
+        problem = f"`environments` has an invalid marker: {error}"
+        raise SpecError([Problem(problem, selection.label)]) from error
     via: dict[str, set[str]] = {}
     inputs = CommandInputs(selection, command_of(file.text))
 
@@ -298,18 +305,3 @@ def _check_names(packages: Sequence[Package], label: str) -> None:
             problems.append(Problem(problem, label, hint="ask for other extras, or lock again"))
     if problems:
         raise SpecError(problems)
-
-
-def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:
-    target = selection.target
-    selection.check_python(string(document.get("requires-python")))
-    environments = strings(document.get("environments"))
-    try:
-        fits = not environments or any(selection.fits(marker) for marker in environments)
-    except BrokenMarker as error:
-        raise SpecError(
-            [Problem(f"`environments` has an invalid marker: {error}", selection.label)]
-        ) from error
-    if not fits:
-        problem = f"none of its `environments` is {target.platform} with Python {target.python}"
-        raise SpecError([Problem(problem, selection.label)])

@@ -17,6 +17,7 @@ from buildmatrix.base import toml
 from buildmatrix.base.text import without_login
 from buildmatrix.base.toml import written, written_key
 from buildmatrix.locks.model import LockedFile, Package
+from buildmatrix.locks.plan import torch_backend
 from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import python_platform
 from buildmatrix.matrix.model import LOCK_HEADER, Target
@@ -41,7 +42,7 @@ def input_values(root: Path, target: Target, requirements: RequirementSet) -> di
         "extras": " ".join(sorted(target.extras)),
         "drop": " ".join(sorted(target.drop)),
         "no-binary": " ".join(sorted(target.no_binary)),
-        "torch": "" if "torch" in target.index else target.torch or "",
+        "torch": torch_backend(target) or "",
     }
     values |= {f"replace {name}": twin for name, twin in target.replace.items()}
     values |= {f"index {family}": without_login(url) for family, url in target.index.items()}

@@ -29,15 +29,16 @@ from buildmatrix.locks.plan import (
     is_from_its_index,
     read_graph,
     refine,
+    torch_backend,
 )
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
 from buildmatrix.locks.requirement_lines import applies
-from buildmatrix.locks.selection import marker_environment, python_platform
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.locks.status import current, unused_locks
 from buildmatrix.locks.taken import take
 from buildmatrix.locks.target_requirements import Question, group_questions, question
-from buildmatrix.locks.uv import Uv, explain_failure, find_uv, project_text
+from buildmatrix.locks.uv import Uv, compile_arguments, explain_failure, find_uv, project_text
 from buildmatrix.matrix.model import Spec, Target
 
 # Calls of `uv pip compile`
@@ -47,29 +48,20 @@ from buildmatrix.matrix.model import Spec, Target
 TWINS = "buildmatrix-twins.in"
 
 
+@dataclass(frozen=True, slots=True)
 class Compiler:
-    """Resolves one target; `folder` is scratch space of its own.
+    """Resolves one target."""
 
-    `options` are the index options of its requirements files, `builder` the Python that builds.
-    """
-
-    def __init__(
-        self,
-        uv: Uv,
-        root: Path,
-        target: Target,
-        folder: Path,
-        flags: Sequence[str],
-        options: Sequence[str] = (),
-        builder: str | None = None,
-    ) -> None:
-        self._uv = uv
-        self._root = root
-        self._target = target
-        self._folder = folder
-        self._flags = tuple(flags)
-        self._options = tuple(options)
-        self._builder = builder
+    uv: Uv
+    root: Path
+    target: Target
+    #: Scratch space of its own.
+    folder: Path
+    flags: Sequence[str]
+    #: Index options of the target's requirements files.
+    options: Sequence[str] = ()
+    #: The Python that builds.
+    builder: str | None = None
 
     def graph(
         self, plan: UvPlan, preferred: Mapping[str, str], *, explore: bool = False
@@ -78,7 +70,7 @@ class Compiler:
 
         `explore` opens the target's explicit indexes to all distributions and searches them first.
         """
-        indexes = sorted(set(self._target.index.values())) if explore else []
+        indexes = sorted(set(self.target.index.values())) if explore else []
         # uv prefers the versions in its present output file.
         resolved = self._file("resolved.txt", _pins(preferred))
         self._run(
@@ -95,7 +87,7 @@ class Compiler:
     def pylock(self, plan: UvPlan, graph: Mapping[str, ResolvedNode]) -> str:
         """Return the resolution `graph` as PEP 751 text with hashes."""
         pins = {name: node.version for name, node in graph.items() if node.version is not None}
-        pylock = self._folder / "pylock.toml"
+        pylock = self.folder / "pylock.toml"
         constraints = self._file("pins.txt", _pins(pins))
         self._run(
             plan, "--format=pylock.toml", f"--output-file={pylock}", f"--constraints={constraints}"
@@ -104,30 +96,21 @@ class Compiler:
         locked = {package["name"] for package in toml.loads(text).get("packages", [])}
         if locked != set(graph):
             raise UndecidedError(
-                f"{self._target.id}: the index changed while it was read; run this again."
+                f"{self.target.id}: the index changed while it was read; run this again."
             )
         return text
 
     def _run(self, plan: UvPlan, *flags: str) -> None:
-        target = self._target
+        target = self.target
         arguments = [
-            "pip",
-            "compile",
-            f"--python-version={target.python}",
-            f"--python-platform={python_platform(target)}",
-            *([f"--python={self._builder}"] if self._builder else []),
-            "--no-header",
-            "--quiet",
-            *self._flags,
-            *flags,
+            *compile_arguments(target, torch_backend(target), (*self.flags, *flags)),
+            *([f"--python={self.builder}"] if self.builder else []),
             *(f"--extra={extra}" for extra in target.extras),
             *(f"--no-binary={name}" for name in target.no_binary),
         ]
         if plan.excluded:
             excluded = self._file("excluded.txt", sorted(plan.excluded))
             arguments.append(f"--excludes={excluded}")
-        if target.torch is not None and "torch" not in target.index:
-            arguments.append(f"--torch-backend={target.torch}")
         # uv requires a source, even for a target without requirements.
         sources = [
             *target.requirements,
@@ -137,17 +120,17 @@ class Compiler:
             sources.append(target.pyproject)
         if plan.bound:
             sources.append(str(self._file("pyproject.toml", [_project(plan.bound)])))
-        process = self._uv.run([*arguments, "--", *sources], self._root, self._options)
+        process = self.uv.run([*arguments, "--", *sources], self.root, self.options)
         if process.returncode != 0:
             raise explain_failure(target, process.stderr)
 
     def _file(self, name: str, lines: Sequence[str]) -> Path:
-        path = self._folder / name
+        path = self.folder / name
         try:
             path.write_text("".join(f"{line}\n" for line in lines))
         except OSError as error:
             raise UndecidedError(
-                f"{self._target.id}: {path} cannot be written: {reason(error)}."
+                f"{self.target.id}: {path} cannot be written: {reason(error)}."
             ) from error
         return path
 
@@ -230,16 +213,6 @@ def lock_targets(
     return {target.id: results[target.id] for target in targets}
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """One resolution: the common content of the locks of all targets that share it."""
-
-    uv: str
-    #: uv's lock, in the format of PEP 751.
-    body: str
-    origins: Mapping[str, Origin]
-
-
 def _lock(
     root: Path, group: Sequence[Question], flags: Sequence[str], progress: Progress
 ) -> Mapping[str, Lock | BuildmatrixError]:
@@ -248,15 +221,24 @@ def _lock(
     for other in others:
         progress.step(other.target.id, f"lock: shares the resolution of {first.target.id}")
     try:
-        answer = _resolve(find_uv(), root, first, flags, progress)
+        write = _resolve(find_uv(), root, first, flags, progress)
     except BuildmatrixError as error:
         return {item.target.id: _rename_error(error, first.target, item.target) for item in group}
-    return {item.target.id: _write_lock(root, item, answer) for item in group}
+    results: dict[str, Lock | BuildmatrixError] = {}
+    for item in group:
+        path = root / item.target.lock
+        try:
+            write_changed(path, write(item.inputs).encode())
+            results[item.target.id] = read_lock(path)
+        except BuildmatrixError as error:
+            results[item.target.id] = error
+    return results
 
 
 def _resolve(
     uv: Uv, root: Path, question: Question, flags: Sequence[str], progress: Progress
-) -> _Answer:
+) -> Callable[[Mapping[str, str]], str]:
+    """Return the text of the locks that share a resolution, as a function of their inputs."""
     target, requirements = question.target, question.requirements
     environment = marker_environment(target)
     lines = [line for line in requirements.lines if applies(line, environment)]
@@ -274,18 +256,7 @@ def _resolve(
         name: Origin(node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, root)))))
         for name, node in graph.items()
     }
-    return _Answer(uv.version, body, origins)
-
-
-def _write_lock(root: Path, question: Question, answer: _Answer) -> Lock | BuildmatrixError:
-    target = question.target
-    path = root / target.lock
-    text = document(answer.body, answer.uv, question.inputs, answer.origins)
-    try:
-        write_changed(path, text.encode())
-        return read_lock(path)
-    except BuildmatrixError as error:
-        return error
+    return lambda inputs: document(body, uv.version, inputs, origins)
 
 
 def _rename_error(error: BuildmatrixError, resolved: Target, target: Target) -> BuildmatrixError:

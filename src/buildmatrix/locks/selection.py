@@ -80,7 +80,9 @@ def has_musl(target: Target) -> bool:
 
 def glibc_minor(target: Target) -> int:
     """Return the minor version of the target's glibc 2.x, guessed as for `python_platform`."""
-    return min(_glibc_minor(target.base.final), _GLIBC_NEWEST)
+    image = target.base.final.lower()
+    minors = (minor for pattern, minor in _GLIBC if re.search(pattern, image))
+    return min(next(minors, _GLIBC_UNKNOWN), _GLIBC_NEWEST)
 
 
 def marker_environment(target: Target) -> dict[str, str]:
@@ -106,13 +108,6 @@ def installed_environment(target: Target) -> dict[str, str]:
     named = re.search(rf":{re.escape(target.python)}\.(\d+)\b", target.base.final)
     patch = named[1] if named else _LATE_PATCH
     return {**marker_environment(target), "python_full_version": f"{target.python}.{patch}"}
-
-
-def _glibc_minor(image: str) -> int:
-    for pattern, minor in _GLIBC:
-        if re.search(pattern, image.lower()):
-            return minor
-    return _GLIBC_UNKNOWN
 
 
 # Environment markers (PEP 508), extended as in locks. uv writes the choice between conflicting
@@ -277,6 +272,13 @@ class LockSelection:
             )
             raise SpecError([Problem(problem, self.label)])
 
+    def check_environment(self, markers: Collection[str], key: str, hint: str = "") -> None:
+        """Raise `SpecError` if a lock is for other environments, `BrokenMarker` as `fits` does."""
+        if markers and not any(self.fits(marker) for marker in markers):
+            target = self.target
+            problem = f"none of its `{key}` is {target.platform} with Python {target.python}"
+            raise SpecError([Problem(problem, self.label, hint=hint or None)])
+
     def check_version(self, version: str, name: str, line: int | None) -> str:
         """Return the version of an entry in its normal form (PEP 440).
 
@@ -303,14 +305,6 @@ _OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 #: Tags per message.
 _SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class NearestWheel:
-    """The version of a distribution nearest to a requested one that has a build for a target."""
-
-    version: str
-    filename: str
 
 
 def choose_wheel(package: Package, target: Target) -> Wheel | None:
@@ -371,7 +365,7 @@ def refusal(package: Package, target: Target) -> str | None:
 
 def nearest_build(
     requested: str, target: Target, files: Iterable[str], marks: Sequence[str]
-) -> NearestWheel | None:
+) -> str | None:
     """Return the version nearest to `requested` with a wheel for the target and a mark.
 
     Args:
@@ -402,11 +396,8 @@ def nearest_build(
     near = (
         max(_release(v) for v, _, _ in older) if older else min(_release(v) for v, _, _ in builds)
     )
-    version, _, name = min(
-        (build for build in builds if _release(build[0]) == near),
-        key=lambda build: (build[1], build[2]),
-    )
-    return NearestWheel(str(version), name)
+    nearest = (build for build in builds if _release(build[0]) == near)
+    return str(min(nearest, key=lambda build: build[1:])[0])
 
 
 def _release(version: Version) -> Version:

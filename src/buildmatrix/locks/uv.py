@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from buildmatrix.base.errors import (
 from buildmatrix.base.text import shown
 from buildmatrix.base.toml import mapping, string, tool_table, written
 from buildmatrix.locks.plan import INDEX_PROJECT
-from buildmatrix.locks.selection import BrokenMarker, LockSelection
+from buildmatrix.locks.selection import BrokenMarker, LockSelection, python_platform
 from buildmatrix.locks.text import read_toml
 from buildmatrix.matrix.model import Target
 from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
@@ -303,6 +303,22 @@ def _place(value: object, folder: Path) -> object:
 
 
 # Calls
+
+
+def compile_arguments(
+    target: Target, torch: str | None, flags: Iterable[str], python: str = ""
+) -> list[str]:
+    """Return the arguments of `uv pip compile` for `target`, without the files.
+
+    `torch` is uv's name of a torch back end, `python` a version in place of the target's.
+    """
+    return [
+        *("pip", "compile", "--no-header", "--quiet"),
+        f"--python-version={python or target.python}",
+        f"--python-platform={python_platform(target)}",
+        *([f"--torch-backend={torch}"] if torch else []),
+        *flags,
+    ]
 
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.

@@ -22,7 +22,7 @@ from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.pinned import pin_of
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
-from buildmatrix.locks.preview import PreviewedResolution, packages_of, request_of, resolve
+from buildmatrix.locks.preview import PreviewedResolution, packages_of, request_key, resolve
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_files import check
 from buildmatrix.locks.requirement_lines import RequirementSet, applies
@@ -94,9 +94,9 @@ def _missing(
         return
     release = version.partition("+")[0]
     nearest = nearest_build(version, target, files, _marks(target, catalogue))
-    if nearest is None or nearest.version.partition("+")[0] == release:
+    if nearest is None or nearest.partition("+")[0] == release:
         return
-    yield _sentence(f"{name} {release}", f"{platform} on {shown(index)}", nearest.version)
+    yield _sentence(f"{name} {release}", f"{platform} on {shown(index)}", nearest)
 
 
 def _sentence(release: str, platform: str, nearest: str | None) -> str:
@@ -250,7 +250,7 @@ class Questions:
     def _unlocked(self, target: Target, requirements: RequirementSet, origin: str) -> IndexQuestion:
         check(requirements)
         target = replace(target, drop=(*target.drop, *sorted(self._present(requirements))))
-        key = request_of(target, requirements).key(self.uv)
+        key = request_key(self.uv, target, requirements)
 
         def ask() -> PreviewedResolution:
             try:

@@ -147,7 +147,7 @@ def page(data: bytes) -> None:
 def lock(data: bytes, ask: LockSelection) -> None:
     """A lock: it is refused with words, or read. `ask.path` is a file that may be written."""
     with suppress(BuildmatrixError):
-        entries_of(data, ask.path, "pylock.toml", lambda item: True)
+        entries_of(data, ask.path, "pylock.toml")
     ask.path.write_bytes(data)
     for read in (read_uv, read_poetry):
         with suppress(BuildmatrixError):
