@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,11 +14,12 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers, requirement_or_none, version_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
-from buildmatrix.locks import pinned, pipfilelock, poetrylock, pylock, uvlock
+from buildmatrix.locks import pinned, poetrylock, pylock, uvlock
 from buildmatrix.locks.lines import RequirementLine, format_extras
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
+from buildmatrix.locks.pipfilelock import read_pipfile_lock
 from buildmatrix.locks.projects import (
     Project,
     ProjectRequirement,
@@ -32,7 +32,7 @@ from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uv import settings_of
-from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
+from buildmatrix.locks.uvlock import groups_of, project_of, roots_of
 from buildmatrix.matrix.model import is_pylock
 
 # Staleness. Proof is in the lock itself: a requirement is missing in it or has another version
@@ -60,9 +60,7 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
     selection = file.selection
     seeming: Staleness | None = None
     for root in roots_of(file.document):
-        folder = own_folder(root)
-        place = posixpath.normpath(posixpath.join(folder, "pyproject.toml"))
-        project = find_project(*selection.beside(place))
+        project = project_of(root, selection)
         metadata = root.get("metadata")
         if project is None or not isinstance(metadata, dict):
             continue
@@ -347,15 +345,13 @@ def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
 
 
 def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
-    file = open_lock(selection, "poetry lock")
     # A requirement that the lock lacks is an error of `read`.
-    return Pins(poetrylock.read(file), {}), None
+    return Pins(poetrylock.read(open_lock(selection, "poetry lock")), {}), None
 
 
 def _pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "pipenv lock")
-    lock, hashes = pipfilelock.read(file)
-    return Pins(lock, hashes), pipenv_staleness(file)
+    return Pins(*read_pipfile_lock(file)), pipenv_staleness(file)
 
 
 _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]] = {

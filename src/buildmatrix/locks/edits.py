@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement
@@ -199,17 +199,12 @@ def rename_in_environment(
         raise CannotRewrite("it is not an item of its own on one line")
     anew = _rename(match["said"], name, twin, only)
     lines[number - 1] = match["lead"] + anew + match["rest"]
-    expected = [replace(item, text=anew) if item.line == number else item for item in before]
+    expected = [anew if item.line == number else item.text for item in before]
     after = "".join(lines)
-    try:
-        is_same = [item.text for item in read_environment(after, "").pip] == [
-            i.text for i in expected
-        ]
-    except SpecError:
-        is_same = False
-    if not is_same:
-        raise CannotRewrite(f"`{anew}` would not be one list item")
-    return after
+    with suppress(SpecError):
+        if [item.text for item in read_environment(after, "").pip] == expected:
+            return after
+    raise CannotRewrite(f"`{anew}` would not be one list item")
 
 
 def _rename(line: str, name: str, twin: str, only: str | None) -> str:
@@ -229,15 +224,10 @@ def _rename(line: str, name: str, twin: str, only: str | None) -> str:
 
 def unified(label: str, before: str, after: str) -> str:
     """Return the difference of a file for `git apply` and `patch -p1`; empty if there is none."""
-    return "".join(_unified(label, before, after))
-
-
-def _unified(label: str, before: str, after: str) -> Iterator[str]:
-    lines = (_lines(before), _lines(after))
-    for line in difflib.unified_diff(*lines, f"a/{label}", f"b/{label}"):
-        yield line
-        if not line.endswith("\n"):
-            yield "\n\\ No newline at end of file\n"
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{label}", f"b/{label}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _lines(text: str) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,16 +64,6 @@ class LockEntry:
 
 class InconsistentLock(ValueError):
     """A lock contradicts itself; the message says where."""
-
-
-def sort_entries(
-    entries: Sequence[LockEntry], askers: Mapping[int, set[str]]
-) -> list[tuple[LockEntry, tuple[str, ...]]]:
-    """Return entries by name and version, each with its askers; `askers` has them by index."""
-    return sorted(
-        ((entries[number], tuple(sorted(names))) for number, names in askers.items()),
-        key=lambda reached: (reached[0].name, reached[0].version),
-    )
 
 
 # The file, read once, for its content and its state
@@ -265,14 +256,8 @@ def input_file(selection: LockSelection, file: str) -> tuple[Path, str] | None:
 
     Tools write the path relative to the folder in which they ran: beside the lock or above it.
     """
-    folder, prefix = selection.path.parent, selection.label.rpartition("/")[0]
-    up = ""
-    for _ in range(_ABOVE):
-        path = folder / up / file
+    for above in range(_ABOVE):
+        path, label = selection.beside("../" * above + file)
         if path.is_file():
-            parts = [part for part in prefix.split("/") if part]
-            above = up.count("..")
-            names = parts[: len(parts) - above] if above <= len(parts) else [".."] * above
-            return path, "/".join([*names, file])
-        up = f"../{up}"
+            return path, posixpath.normpath(label)
     return None

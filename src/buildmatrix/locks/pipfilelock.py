@@ -28,7 +28,7 @@ _KEY = re.compile(r'(    |        )"([^"\\]+)": ')
 _DEV = ("dev", "develop", "dev-packages")
 
 
-def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
+def read_pipfile_lock(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     """Return packages of `default` and of the selected groups, and name → allowed hashes.
 
     Raises `SpecError`.
@@ -49,14 +49,15 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     packages: dict[str, Package] = {}
     hashes: dict[str, frozenset[str]] = {}
     lines = _lines(file.text)
+    sources = {
+        string(source.get("name")): string(source.get("url"))
+        for source in tables(meta.get("sources"))
+    }
     for section in sections:
         places = _requested_places(selection, _SECTIONS.get(section, section))
-        sources = {
-            string(source.get("name")): string(source.get("url")) for source in _sources(meta)
-        }
         for name, item in mapping(document.get(section)).items():
             line = lines.get((section, name))
-            package = _package(selection, name, mapping(item), line, sources, places)
+            package = _locked_package(selection, name, mapping(item), line, sources, places)
             before = packages.get(package.name) if package is not None else None
             # pip installs the sections one after the other: the last version remains.
             if package is not None and (before is None or before.version != package.version):
@@ -84,11 +85,7 @@ def _hashes(
     return digests
 
 
-def _sources(meta: Mapping[str, object]) -> list[Mapping[str, object]]:
-    return tables(meta.get("sources"))
-
-
-def _package(
+def _locked_package(
     selection: LockSelection,
     key: str,
     item: Mapping[str, object],

@@ -56,17 +56,23 @@ def read(file: LockFile) -> Lock:
     entries = file.entries(_dependencies, lambda _: ())
     project = find_project(*selection.beside("pyproject.toml"))
     if project is not None:
+        poetry = tool_table(project.document, "poetry")
+        extras = {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
         groups = {*_poetry_groups(project), *project.groups} - {_MAIN}
-        selection.check(_extras(project), groups)
-        selection = selection.with_defaults(groups - _optional_groups(project))
-        left_out = selection.left_out(_extras(project), groups)
+        # `poetry install` skips these.
+        optional = {
+            canonicalize_name(name)
+            for name, group in mapping(poetry.get("group")).items()
+            if mapping(group).get("optional") is True
+        }
+        selection.check(extras, groups)
+        selection = selection.with_defaults(groups - optional)
     else:
-        named = (group for entry in entries for group in strings(entry.table.get("groups")))
-        locked_groups = {*named} - {_MAIN}
-        selection.check(
-            mapping(document.get("extras")), locked_groups or selection.groups | selection.without
-        )
-        left_out = selection.left_out(mapping(document.get("extras")), locked_groups)
+        extras = {*mapping(document.get("extras"))}
+        groups = {name for entry in entries for name in strings(entry.table.get("groups"))}
+        groups -= {_MAIN}
+        selection.check(extras, groups or selection.groups | selection.without)
+    left_out = selection.left_out(extras, groups)
     try:
         roots = list(_roots(selection, project)) if project is not None else []
         if version in ("1", "2") or version.startswith(("1.", "2.0")):
@@ -84,26 +90,6 @@ def read(file: LockFile) -> Lock:
         ),
         left_out,
     )
-
-
-def _extras(project: Project) -> set[str]:
-    poetry = tool_table(project.document, "poetry")
-    return {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
-
-
-def _own_name(project: Project) -> str:
-    poetry = tool_table(project.document, "poetry")
-    return project.name or canonicalize_name(string(poetry.get("name")))
-
-
-def _optional_groups(project: Project) -> set[str]:
-    """Return groups that `poetry install` skips: `optional = true`, in a table of their own."""
-    poetry = tool_table(project.document, "poetry")
-    return {
-        canonicalize_name(name)
-        for name, group in mapping(poetry.get("group")).items()
-        if mapping(group).get("optional") is True
-    }
 
 
 def _selected_groups(selection: LockSelection) -> set[str]:
@@ -140,20 +126,25 @@ def _resolve(
     roots: Sequence[Root],
 ) -> dict[str, LockEntry]:
     """Resolve the project again as Poetry does; return the chosen entries by name."""
-    listed = _find_extras(document, selection)
-    late: list[str] = []
+    listed = {
+        canonicalize_name(name)
+        for extra, names in mapping(document.get("extras")).items()
+        if canonicalize_name(extra) in selection.extras
+        for name in strings(names)
+    }
     if project is None:
-        groups = _selected_groups(selection)
-        for entry in entries:
-            category = string(entry.table.get("category"))
-            is_optional = entry.table.get("optional") is True and entry.name not in listed
-            if not is_optional and (not category or category in groups):
-                late.append(entry.name)
-    own = _own_name(project) if project is not None else ""
+        groups = {"", *_selected_groups(selection)}
+        late = [
+            entry.name
+            for entry in entries
+            if (entry.name in listed or entry.table.get("optional") is not True)
+            and string(entry.table.get("category")) in groups
+        ]
+        return Resolution(selection, entries, "").solve((), late)
+    poetry = tool_table(project.document, "poetry")
+    own = project.name or canonicalize_name(string(poetry.get("name")))
     resolution = Resolution(selection, entries, own)
-    solution = resolution.solve(roots, late if project is None else ())
-    if project is None:
-        return solution
+    solution = resolution.solve(roots)
     # Poetry takes requirements reachable through an extra as required even if one for another
     # platform or Python names them.
     required_roots = [
@@ -174,16 +165,6 @@ def _resolve(
             queue += new
     wanted = {*required, *reachable}
     return {name: entry for name, entry in solution.items() if name in wanted}
-
-
-def _find_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:
-    """Return the distributions that a table lists for the selected extras."""
-    return {
-        canonicalize_name(name)
-        for extra, names in mapping(table.get("extras")).items()
-        if canonicalize_name(extra) in selection.extras
-        for name in strings(names)
-    }
 
 
 def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:

@@ -114,7 +114,10 @@ def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement
     for part, conditions in _reach(project, parts):
         for requirement in by_part.get(part, ()):
             if requirement.name != project.name:
-                item = _narrow(requirement, conditions)
+                item = requirement
+                if conditions:
+                    narrowed = narrow(requirement.parsed, sorted(conditions))
+                    item = replace(requirement, text=str(narrowed), parsed=narrowed)
                 expanded.setdefault((item.part, item.text, item.line), item)
         if len(expanded) > _MOST:
             raise SpecError([Problem(_TOO_MANY, project.label)])
@@ -145,13 +148,6 @@ def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, froz
                     before.append(inner)
                     queue.append((extra, inner))
     return queue
-
-
-def _narrow(requirement: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
-    if not conditions:
-        return requirement
-    narrowed = narrow(requirement.parsed, sorted(conditions))
-    return replace(requirement, text=str(narrowed), parsed=narrowed)
 
 
 def narrow(requirement: Requirement, markers: Collection[str]) -> Requirement:

@@ -280,7 +280,8 @@ def _local_path(address: str) -> str:
 
 def _unbuilt(located: LocatedRequirement, place: Place, requirements: RequirementSet) -> None:
     source = without_login(located.address + located.bracket)
-    name = located.name or _egg(source)
+    egg = _FRAGMENT.search(source)
+    name = located.name or (egg[1] if egg else "")
     expanded = expand_variables(located.address)
     if _is_local(expanded):
         project = _project_in(_local_path(expanded), place, requirements)
@@ -295,11 +296,6 @@ def _unbuilt(located: LocatedRequirement, place: Place, requirements: Requiremen
     guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$)", "", guess).strip("._-")
     shown = canonicalize_name(name or guess or "local-project")
     requirements.unbuilt.append(Unbuilt(shown, source, str(place), located.marker))
-
-
-def _egg(address: str) -> str:
-    match = _FRAGMENT.search(address)
-    return match[1] if match else ""
 
 
 def _project_in(address: str, place: Place, requirements: RequirementSet) -> Project | None:

@@ -33,7 +33,7 @@ from buildmatrix.facts.files import keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.committed import TOOL_CHECKS, describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
-from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
+from buildmatrix.locks.model import LeftOut, Lock, Package, Staleness
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.pylock_writer import inputs_digest, taken_document
@@ -323,23 +323,24 @@ def _ask_tool(path: Path) -> bool | None:
 
 @lru_cache(maxsize=16)
 def _poetry_major(program: str) -> int | None:
-    try:
-        answer = child.run(
-            (program, "--no-plugins", "--version"),
-            Path(program).parent,
-            child.user_environment(),
-            seconds=_SECONDS,
-            memory=4 << 30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r"version (\d{1,6})\.", answer.stdout)
+    answer = _run((program, "--no-plugins", "--version"), Path(program).parent)
+    match = re.search(r"version (\d{1,6})\.", answer.stdout if answer is not None else "")
     return int(match[1]) if match else None
 
 
 @lru_cache(maxsize=16)
 def _run_check(command: tuple[str, ...], folder: Path, _texts: tuple[bytes, ...]) -> bool | None:
     """Run the check of a lock; None if it says neither yes nor no."""
+    answer = _run(command, folder)
+    if answer is None:
+        return None
+    if answer.returncode == 0:
+        return True
+    return False if _OUTDATED.search(answer.stderr + answer.stdout) else None
+
+
+def _run(command: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str] | None:
+    """Run another tool, without this machine's mirrors; None if it does not end by itself."""
     variables = {
         name: value
         for name, value in child.user_environment().items()
@@ -349,12 +350,9 @@ def _run_check(command: tuple[str, ...], folder: Path, _texts: tuple[bytes, ...]
     }
     variables |= {"UV_PYTHON_DOWNLOADS": "never", "PIPENV_DONT_LOAD_ENV": "1", "NO_COLOR": "1"}
     try:
-        answer = child.run(command, folder, variables, seconds=_SECONDS, memory=4 << 30)
+        return child.run(command, folder, variables, seconds=_SECONDS, memory=4 << 30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if answer.returncode == 0:
-        return True
-    return False if _OUTDATED.search(answer.stderr + answer.stdout) else None
 
 
 def _registries(text: bytes) -> tuple[str, ...]:
@@ -404,7 +402,8 @@ def _check(target: Target, packages: Sequence[Package]) -> None:
 
 def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
     """Yield obstacles to installing a package as locked, with their fix."""
-    files = _files(package, target)
+    taken = _installable(package, target)
+    files = [*taken.wheels, *([taken.sdist] if taken.sdist is not None else [])]
     if package.source and not files:
         yield (
             f"is locked as {package.source}, which is not a file with a hash",
@@ -424,27 +423,11 @@ def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
             )
 
 
-def _files(package: Package, target: Target) -> list[LockedFile]:
-    """Return the files that an installer may take on the target: wheels, else the source."""
-    wheels = _wheels(package, target)
-    if wheels or package.sdist is None:
-        return [*wheels]
-    return [package.sdist]
-
-
-def _wheels(package: Package, target: Target) -> tuple[Wheel, ...]:
-    return tuple(wheel for wheel in package.wheels if best_wheel([wheel], target) is not None)
-
-
 def _installable(package: Package, target: Target) -> Package:
-    wheels = _wheels(package, target)
-    is_built = not wheels and package.sdist is not None
-    return replace(
-        package,
-        wheels=wheels,
-        sdist=package.sdist if is_built else None,
-        source_only=is_built,
-    )
+    """Return a package with the files that an installer may take: wheels, else the source."""
+    wheels = tuple(w for w in package.wheels if best_wheel([w], target) is not None)
+    sdist = None if wheels else package.sdist
+    return replace(package, wheels=wheels, sdist=sdist, source_only=sdist is not None)
 
 
 def upgrade_command(target: Target) -> str:

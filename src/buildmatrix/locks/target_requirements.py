@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
@@ -141,21 +140,19 @@ def _add(
     source = (
         {} if requirements.for_image else source_of(requirement.name, project.document, selection)
     )
-    folder = selection.path.parent
+    text, marker = requirement.text, str(requirement.parsed.marker or "")
     origin = _origin(source)
-    if string(source.get("index")):
-        requirements.bound[requirement.name] = string(source["index"])
-        add_line(requirements, requirement.text, project.label, requirement.line, folder)
+    if index := string(source.get("index")):
+        requirements.bound[requirement.name] = index
     elif origin.endswith(".whl"):
-        add_line(
-            requirements, _at(requirement.parsed, origin), project.label, requirement.line, folder
-        )
+        extras = format_extras(requirement.parsed.extras)
+        text = f"{requirement.parsed.name}{extras} @ {origin}" + (f" ; {marker}" if marker else "")
     elif origin:
-        if requirement.parsed.marker is None or selection.fits(str(requirement.parsed.marker)):
+        if selection.fits(marker):
             place = project.place(requirement)
             requirements.unbuilt.append(Unbuilt(requirement.name, shown(origin), place))
-    else:
-        add_line(requirements, requirement.text, project.label, requirement.line, folder)
+        return
+    add_line(requirements, text, project.label, requirement.line, selection.path.parent)
 
 
 def _origin(source: Mapping[str, object]) -> str:
@@ -167,11 +164,6 @@ def _origin(source: Mapping[str, object]) -> str:
         return "this workspace"
     place = address_of(source)
     return posixpath.normpath(place) if place and "://" not in place else place
-
-
-def _at(requirement: Requirement, address: str) -> str:
-    marker = f" ; {requirement.marker}" if requirement.marker else ""
-    return f"{requirement.name}{format_extras(requirement.extras)} @ {address}{marker}"
 
 
 # Questions to uv. Many targets of a matrix differ in nothing that affects a resolution, only in

@@ -17,13 +17,7 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.text import without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.base.urls import path_in
-from buildmatrix.locks.lock_file import (
-    InconsistentLock,
-    LockEdge,
-    LockEntry,
-    LockFile,
-    sort_entries,
-)
+from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reachable_parts
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, marker_holds
@@ -65,7 +59,11 @@ def read(file: LockFile) -> Lock:
         problem = "it names no project, so the installed packages are unknown"
         raise SpecError([Problem(problem, selection.label, hint=_HINT)])
     try:
-        _check_environment(document, selection)
+        selection.check_environment(
+            strings(document.get("supported-markers")),
+            "supported-markers",
+            "add it to `environments` of `[tool.uv]` in pyproject.toml, and run `uv lock`",
+        )
         walk = _Walk(selection, document, entries, roots, conflicts)
         walk.check_requested()
         reached_entries = walk.run()
@@ -117,10 +115,16 @@ def groups_of(table: Mapping[str, object]) -> Mapping[str, object]:
     return next((groups for name in names if (groups := mapping(table.get(name)))), {})
 
 
-def own_folder(root: Mapping[str, object]) -> str:
+def _own_folder(root: Mapping[str, object]) -> str:
     """Return the folder of a project of the user's own, relative to the lock."""
     source = mapping(root.get("source"))
     return next((string(source[kind]) for kind in _OWN if kind in source), ".")
+
+
+def project_of(root: Mapping[str, object], selection: LockSelection) -> Project | None:
+    """Return the project in the folder of an entry, if it can be read."""
+    place = posixpath.normpath(posixpath.join(_own_folder(root), "pyproject.toml"))
+    return find_project(*selection.beside(place))
 
 
 class _ConflictItem(NamedTuple):
@@ -166,7 +170,7 @@ class _Walk:
             self._by_name.setdefault(entry.name, []).append(number)
         tables_of_roots = set(map(id, roots))
         self._roots = {
-            number: _project_of(entry, selection)
+            number: project_of(entry.table, selection)
             for number, entry in enumerate(entries)
             if id(entry.table) in tables_of_roots
         }
@@ -239,7 +243,10 @@ class _Walk:
                     if item.part[:1] not in ("", ":") and item.encoded in active
                 ]
             )
-        return sort_entries(self._entries, askers)
+        return sorted(
+            ((self._entries[number], tuple(sorted(names))) for number, names in askers.items()),
+            key=lambda reached: (reached[0].name, reached[0].version),
+        )
 
     def _pass(
         self, start: frozenset[str], *, every: bool = False
@@ -328,23 +335,6 @@ class _Walk:
         raise SpecError([Problem(f"{names} exclude each other", self._selection.label, hint=hint)])
 
 
-def _project_of(root: LockEntry, selection: LockSelection) -> Project | None:
-    place = posixpath.normpath(posixpath.join(own_folder(root.table), "pyproject.toml"))
-    return find_project(*selection.beside(place))
-
-
-def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:
-    """Raise `SpecError` if the lock is not made for the target's platform."""
-    environments = strings(document.get("supported-markers"))
-    if environments and not any(selection.fits(marker) for marker in environments):
-        target = selection.target
-        problem = (
-            f"none of its `supported-markers` is {target.platform} with Python {target.python}"
-        )
-        hint = "add it to `environments` of `[tool.uv]` in pyproject.toml, and run `uv lock`"
-        raise SpecError([Problem(problem, selection.label, hint=hint)])
-
-
 def _names(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> tuple[set[str], set[str]]:
@@ -421,7 +411,8 @@ def _edges(items: object) -> Iterator[LockEdge]:
 
 def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
     source = mapping(entry.source)
-    wheels = tuple(_wheels(entry.table, source, entry.place))
+    wheels = tuple(_wheels(entry, source))
+    sdist = mapping(entry.table.get("sdist"))
     return Package(
         name=entry.name,
         version=entry.version,
@@ -431,41 +422,34 @@ def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(_origin(source)),
-        sdist=_sdist(entry.table, source),
+        sdist=Sdist(*_file(sdist, source)) if sdist else None,
     )
 
 
-def _sdist(item: Mapping[str, object], source: Mapping[str, object]) -> Sdist | None:
-    sdist = mapping(item.get("sdist"))
-    address = address_of(sdist) or address_of(source)
-    name = string(sdist.get("filename")) or posixpath.basename(path_in(address))
-    sha256 = sha256_digits(string(sdist.get("hash")))
-    return (
-        Sdist(name, without_login(address), sha256, byte_count(sdist.get("size")))
-        if sdist
-        else None
-    )
-
-
-def _wheels(
-    item: Mapping[str, object], source: Mapping[str, object], place: str
-) -> Iterator[Wheel]:
+def _wheels(entry: LockEntry, source: Mapping[str, object]) -> Iterator[Wheel]:
     """Yield the wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
-    for wheel in tables(item.get("wheels")):
-        address = address_of(wheel) or address_of(source)
-        name = string(wheel.get("filename")) or posixpath.basename(path_in(address))
-        if name.endswith(".whl"):
-            hash_text = string(wheel.get("hash"))
-            if hash_text.startswith("sha256:") and not sha256_digits(hash_text):
-                file, _, line = place.partition(":")
-                problem = f"`{name}`: its hash is not `sha256:` with 64 hex digits"
-                raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
-            yield Wheel(
-                filename=name,
-                url=without_login(address),
-                sha256=sha256_digits(hash_text),
-                size=byte_count(wheel.get("size")),
-            )
+    for table in tables(entry.table.get("wheels")):
+        wheel = Wheel(*_file(table, source))
+        if not wheel.filename.endswith(".whl"):
+            continue
+        if string(table.get("hash")).startswith("sha256:") and not wheel.sha256:
+            file, _, line = entry.place.partition(":")
+            problem = f"`{wheel.filename}`: its hash is not `sha256:` with 64 hex digits"
+            raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
+        yield wheel
+
+
+def _file(
+    table: Mapping[str, object], source: Mapping[str, object]
+) -> tuple[str, str, str, int | None]:
+    """Return the name, URL, hash and size of a file."""
+    address = address_of(table) or address_of(source)
+    return (
+        string(table.get("filename")) or posixpath.basename(path_in(address)),
+        without_login(address),
+        sha256_digits(string(table.get("hash"))),
+        byte_count(table.get("size")),
+    )
 
 
 def _origin(source: Mapping[str, object]) -> str:
