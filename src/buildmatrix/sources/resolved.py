@@ -153,65 +153,46 @@ def resolve_sources(
     # Waivers and baselines know the targets of the specification by their identifiers.
     own = frozenset(t.id for t in spec.targets) if spec and len(declarations) == 1 else frozenset()
 
-    def begin(number: int, python: str | None) -> IndexQuestion | Unresolved:
-        return _begin(questions, *work[number], root, python, platform, own)
+    def begin(pythons: Mapping[int, str | None]) -> dict[int, IndexQuestion | Unresolved]:
+        return {
+            number: _begin(questions, *work[number], root, python, platform, own)
+            for number, python in pythons.items()
+        }
 
-    begun = [begin(number, python) for number in range(len(work))]
-    _say_python(work, begun, python, progress)
-    asked = [item for item in begun if isinstance(item, IndexQuestion)]
-    if change is None:
-        for text in sorted({item.unchecked for item in asked} - {""}):
-            progress.note(text)
-    answers = _answers(asked, jobs, progress)
-    results = [
-        _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
-        for item in begun
-    ]
-    newer = {
-        number: newer_python
-        for number, ((target, _), result) in enumerate(zip(work, results, strict=True))
-        if python is None
-        and not target.python
-        and (newer_python := _wanted_python(result)) is not None
-    }
-    if newer:
-        # The Python was not chosen, and some distribution is too new for the default.
-        for newer_python in sorted(set(newer.values())):
-            progress.note(f"something needs Python {newer_python}: looking at that one")
-        again = {number: begin(number, newer_python) for number, newer_python in newer.items()}
-        answers = _answers(
-            [item for item in again.values() if isinstance(item, IndexQuestion)], jobs, progress
-        )
-        for number, question in again.items():
-            results[number] = (
-                _finish(question, answers[question.key])
-                if isinstance(question, IndexQuestion)
-                else question
-            )
-    return tuple(results)
+    def finish(
+        begun: Mapping[int, IndexQuestion | Unresolved],
+    ) -> dict[int, Resolved | Unresolved]:
+        asked = [item for item in begun.values() if isinstance(item, IndexQuestion)]
+        answers = _answers(asked, jobs, progress)
+        return {
+            number: _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
+            for number, item in begun.items()
+        }
 
-
-def _say_python(
-    work: Sequence[tuple[Target, Declared | None]],
-    begun: Sequence[IndexQuestion | Unresolved],
-    python: str | None,
-    progress: Progress,
-) -> None:
-    """Name the Pythons that were chosen by default."""
-    pythons = {
-        question.target.python
-        for (target, _), question in zip(work, begun, strict=True)
-        if not target.python and isinstance(question, IndexQuestion)
-    }
-    if python is None and pythons:
-        names = " and ".join(sorted(pythons, key=points.minor))
+    begun = begin(dict.fromkeys(range(len(work)), python))
+    asked = {n: item for n, item in begun.items() if isinstance(item, IndexQuestion)}
+    defaults = {item.target.python for n, item in asked.items() if not work[n][0].python}
+    if python is None and defaults:
+        names = " and ".join(sorted(defaults, key=points.minor))
         progress.note(f"looking at it with Python {names}; --python chooses another")
-
-
-def _wanted_python(unresolved: Resolved | Unresolved) -> str | None:
-    """The newer Python without which a target cannot be resolved, where that is the reason."""
-    error = unresolved.error if isinstance(unresolved, Unresolved) else None
-    return error.python if isinstance(error, NoSolution) else None
+    if change is None:
+        for text in sorted({item.unchecked for item in asked.values()} - {""}):
+            progress.note(text)
+    results = finish(begun)
+    # The Python was not chosen, and some distribution is too new for the default.
+    newer: dict[int, str | None] = {
+        number: error.python
+        for number, result in results.items()
+        if python is None
+        and not work[number][0].python
+        and isinstance(result, Unresolved)
+        and isinstance(error := result.error, NoSolution)
+        and error.python is not None
+    }
+    for newer_python in sorted({*filter(None, newer.values())}):
+        progress.note(f"something needs Python {newer_python}: looking at that one")
+    results |= finish(begin(newer))
+    return tuple(results.values())
 
 
 def _pairs(
