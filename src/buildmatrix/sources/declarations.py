@@ -109,11 +109,6 @@ def lock_again(label: str) -> str:
     return f"{label} is a lock: change what it was made from, and lock again"
 
 
-def is_lock_of_conda(name: str) -> bool:
-    """Return True if a file is a lock that no installer of wheels reads."""
-    return name in _LOCKS_OF_CONDA
-
-
 def parts(text: str, root: Path) -> tuple[str, str, str]:
     """Path, extras and groups."""
     if not (root / text).is_file() and (match := _PARTS.fullmatch(text)):
@@ -139,7 +134,7 @@ class RequirementsFile(DeclaredFile):
         """See `DeclaredFile.is_named_so`."""
         from buildmatrix.locks.requirement_files import is_environment
 
-        return name.endswith((".txt", ".in")) or is_environment(name) or is_lock_of_conda(name)
+        return name.endswith((".txt", ".in")) or is_environment(name) or name in _LOCKS_OF_CONDA
 
     def check_parts(self) -> None:
         """See `DeclaredFile.check_parts`."""

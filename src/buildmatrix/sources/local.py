@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # interpreter are found by their places.
 
 
+#: Names of interpreters.
+_INTERPRETER = re.compile(r"python[0-9.]*t?")
 CONFIGURATION = "pyvenv.cfg"
 #: Bytes of a pyvenv.cfg.
 LARGEST_CONFIGURATION = 64 << 10
@@ -39,7 +41,7 @@ LARGEST_CONFIGURATION = 64 << 10
 def environment_of(path: Path) -> Path | None:
     """The virtual environment that `path` is, or whose interpreter it is; None for neither."""
     for folder in (path, path.parent.parent):
-        is_program = folder is path or re.fullmatch(r"python[0-9.]*t?", path.name)
+        is_program = folder is path or _INTERPRETER.fullmatch(path.name)
         if is_program and (folder / CONFIGURATION).is_file():
             return folder
     return None
@@ -101,31 +103,23 @@ def _packages_below(home: Path, version: str) -> Iterator[Path]:
                         yield folder
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One tree inside of a joined one; `prefix` ends with a slash or is empty."""
-
-    prefix: str
-    tree: Tree
-
-
 class JoinedTree(Tree):
-    """Several trees as one, each below its prefix."""
+    """Several trees as one, each below its prefix, which ends with a slash or is empty."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = sorted(parts, key=lambda part: part.prefix)
+    def __init__(self, parts: Mapping[str, Tree]) -> None:
+        self._parts = sorted(parts.items(), key=lambda part: part[0])
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: one part after the other."""
-        for part in self._parts:
-            for entry in part.tree.walk():
-                yield replace(entry, path=part.prefix + entry.path)
+        for prefix, tree in self._parts:
+            for entry in tree.walk():
+                yield replace(entry, path=prefix + entry.path)
 
     def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         """See `Tree.open`."""
-        for part in reversed(self._parts):
-            if path.startswith(part.prefix):
-                return part.tree.open(path.removeprefix(part.prefix))
+        for prefix, tree in reversed(self._parts):
+            if path.startswith(prefix):
+                return tree.open(path.removeprefix(prefix))
         raise Unreadable("no part of the tree")
 
 
@@ -139,18 +133,15 @@ def environment_tree(environment: Path) -> Iterator[Tree]:
     from buildmatrix.facts.trees.directory import DirectoryTree
 
     with ExitStack() as held:
-        parts = [Part("", held.enter_context(DirectoryTree(environment)))]
-        for folder in system_packages(environment):
-            prefix = os.fspath(folder.resolve()).lstrip("/") + "/"
-            parts.append(Part(prefix, held.enter_context(DirectoryTree(folder))))
-        yield parts[0].tree if len(parts) == 1 else JoinedTree(parts)
+        own: Tree = held.enter_context(DirectoryTree(environment))
+        base: dict[str, Tree] = {
+            os.fspath(folder.resolve()).lstrip("/") + "/": held.enter_context(DirectoryTree(folder))
+            for folder in system_packages(environment)
+        }
+        yield JoinedTree({"": own, **base}) if base else own
 
 
 # `dir:PATH`: a virtual environment, a site-packages folder or a root file system
-
-
-#: Names of interpreters.
-_INTERPRETER = re.compile(r"python[0-9.]*t?")
 
 
 class Directory(Installed):

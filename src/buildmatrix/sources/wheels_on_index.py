@@ -82,12 +82,18 @@ def facts_of(source: Declared, options: ReadingOptions) -> Facts:
     inventory = read_wheels(resolved, index.reader, index.deep, index.progress)
     environment = marker_environment(target)
     lock = add_askers(resolved.lock, inventory.distributions, environment)
-    named = f"{source.text}, for {_target_names(resolved, resolutions)}"
+    others = len(resolutions) - 1
+    alike = f" and {count(others, 'other target')} alike" if others else ""
+    named = f"{source.text}, for {target.id}{alike}"
+    # Only a part of some file was read.
+    is_shallow = inventory.closed or any(
+        binary.elf.read is not None for binary in inventory.binaries
+    )
     facts = Facts(
         shown(named if target.id not in source.text else source.text),
         inventory,
         environment=environment,
-        notes=() if index.deep or not _is_shallow(inventory) else (SHALLOW,),
+        notes=(SHALLOW,) if is_shallow and not index.deep else (),
         catalogue=spec.catalogue_files if spec is not None else (),
         target=(target, spec) if spec is not None and target in spec.targets else None,
     )
@@ -122,14 +128,6 @@ def own_target(source: Declared, spec: Spec | None) -> str | None:
         return owner.id
     id = source.made_for()
     return id if any(target.id == id for target in spec.targets) else None
-
-
-def _target_names(resolved: Resolved, resolutions: Sequence[Resolved | BuildmatrixError]) -> str:
-    """The target, and how many other targets get the same wheels."""
-    others = len(resolutions) - 1
-    return f"{resolved.target.id}" + (
-        f" and {count(others, 'other target')} alike" if others else ""
-    )
 
 
 def same_for_all(text: str, resolutions: Sequence[Resolved | BuildmatrixError]) -> Resolved:
@@ -188,9 +186,3 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
         *resolved.lock.unread,
     )
     return replace(inventory, unread=(*inventory.unread, *unread))
-
-
-def _is_shallow(inventory: Inventory) -> bool:
-    return bool(inventory.closed) or any(
-        binary.elf.read is not None for binary in inventory.binaries
-    )

@@ -44,17 +44,11 @@ def test_a_record_comes_back_as_it_was_written(files: TargetFiles) -> None:
     written = record(files, smoke=("a", "b"))
     journal.write(files, written)
 
-    assert journal.load_for_key(files, KEY) == written
+    assert journal.load(files) == written
 
 
 def test_no_record_yet(files: TargetFiles) -> None:
-    assert journal.load_for_key(files, KEY) is None
-
-
-def test_a_record_of_other_inputs_says_nothing(files: TargetFiles) -> None:
-    journal.write(files, record(files))
-
-    assert journal.load_for_key(files, "x" * 64) is None
+    assert journal.load(files) is None
 
 
 def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
@@ -62,7 +56,7 @@ def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
     whole = files.record.read_bytes()
     for length in range(len(whole) - 1):
         files.record.write_bytes(whole[:length])
-        assert journal.load_for_key(files, KEY) is None
+        assert journal.load(files) is None
 
 
 @pytest.mark.parametrize("change", ["tampered", "gone"])
@@ -75,7 +69,7 @@ def test_a_record_whose_inventory_is_not_its_own_says_nothing(
     else:
         files.inventory.write_text('{"distributions": []}')
 
-    assert journal.load_for_key(files, KEY) is None
+    assert journal.load(files) is None
 
 
 def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: TargetFiles) -> None:
@@ -83,7 +77,7 @@ def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: Targ
     journal.forget(files)
     journal.forget(files)
 
-    assert journal.load_for_key(files, KEY) is None
+    assert journal.load(files) is None
 
 
 def test_writing_leaves_no_other_file_behind(files: TargetFiles) -> None:

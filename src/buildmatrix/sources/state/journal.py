@@ -114,12 +114,6 @@ def _record_seal(files: TargetFiles, record: BuildRecord) -> str:
     return seal(b"record", name, msgspec.json.encode(record)).hex()
 
 
-def load_for_key(files: TargetFiles, key: str) -> BuildRecord | None:
-    """Return the record of a target if it has this key; else the target has to be rebuilt."""
-    record = load(files)
-    return record if record is not None and record.key == key else None
-
-
 def write(files: TargetFiles, record: BuildRecord) -> None:
     """Store a record. Raises `BuildError` if the disk is full."""
     with writing(files.folder):

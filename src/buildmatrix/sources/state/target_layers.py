@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import msgspec
 from buildmatrix.base.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image
+from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.inventory.model import Inventory, Layer
 from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.sources.state.folder import TargetFiles
@@ -74,11 +75,9 @@ class _Stage:
 
 def read_dockerfile(path: Path) -> str | None:
     """Read a Dockerfile, up to `MAX_BYTES` bytes; None if that fails."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
+    with suppress(OSError):
+        return read_at_most(path, MAX_BYTES)[:MAX_BYTES].decode("utf-8", "replace")
+    return None
 
 
 def locate_layers(dockerfile: str, name: str, instructions: Sequence[str]) -> tuple[str, ...]:
@@ -265,12 +264,10 @@ def _mark_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]
 def image_opener(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
     """Return a function that opens the files of a target's image, exported by its engine."""
 
-    @contextmanager
-    def opened() -> Iterator[Tree]:
+    def opened() -> AbstractContextManager[Tree]:
         running_engine = engine()
         name, _ = _present_image(files, running_engine)
-        with export_image(running_engine, name) as tree:
-            yield tree
+        return export_image(running_engine, name)
 
     return opened
 
