@@ -12,10 +12,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import SpecError, UsageError
-from buildmatrix.base.parsing import parse_specifiers, requirement_or_none, version_or_none
+from buildmatrix.base.parsing import parse_specifiers, requirement_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, poetrylock, pylock, uvlock
-from buildmatrix.locks.lines import RequirementLine, format_extras
+from buildmatrix.locks.lines import RequirementLine, allows, format_extras
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
@@ -260,22 +260,15 @@ def _unmet(
 ) -> str | None:
     """Return the first line that the versions of a lock do not meet, in words."""
     for line in lines:
-        if not applies(line, selection.environment) or _is_met(line, pins):
+        if not applies(line, selection.environment) or line.requirement.url is not None:
             continue
-        has = f"has {line.name} {pins[line.name]}" if line.name in pins else f"has no {line.name}"
+        version = pins.get(line.name)
+        # A build from a folder or a repository has no version.
+        if version is not None and allows(line.requirement, version):
+            continue
+        has = f"has no {line.name}" if version is None else f"has {line.name} {version}"
         return f"{line} asks for {line.requirement}, and {selection.label} {has}"
     return None
-
-
-def _is_met(line: RequirementLine, pins: Mapping[str, str]) -> bool:
-    if line.requirement.url is not None:
-        return True
-    version = pins.get(line.name)
-    if version is None:
-        return False
-    valid = version_or_none(version)
-    # A build from a folder or a repository has no range.
-    return valid is None or line.requirement.specifier.contains(valid, prereleases=True)
 
 
 def is_lock(name: str) -> bool:

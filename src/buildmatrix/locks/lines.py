@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from buildmatrix.base import parsing
 from buildmatrix.base.errors import Problem
-from buildmatrix.base.parsing import parse_marker
+from buildmatrix.base.parsing import parse_marker, version_or_none
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
 #: `-r FILE` and `-c FILE`.
@@ -172,6 +172,12 @@ def parse_requirement(text: str) -> Requirement:
         return parsing.parse_requirement(text)
     quoted = re.sub(r"\s", "%20", located.address)
     return parsing.parse_requirement(str(replace(located, address=quoted)))
+
+
+def allows(requirement: Requirement, version: str) -> bool:
+    """Return True if a requirement allows a version, or if that is not valid."""
+    valid = version_or_none(version)
+    return valid is None or requirement.specifier.contains(valid, prereleases=True)
 
 
 def parse_named_address(text: str) -> LocatedRequirement | None:

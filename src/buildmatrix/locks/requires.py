@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from packaging.version import InvalidVersion
-
-from buildmatrix.base.parsing import parse_version, requirement_or_none
+from buildmatrix.base.parsing import requirement_or_none
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Distribution
+from buildmatrix.locks.lines import allows
 from buildmatrix.locks.model import Lock
 
 #: Start of a `Requires-Dist` line: most name absent distributions, and need not be parsed.
@@ -206,15 +205,7 @@ def _without_extras(lines: Iterable[str]) -> Iterator[str]:
 def _allows(line: str, versions: Iterable[str]) -> bool:
     """Return True if a requirement line allows one of `versions`, or is not readable."""
     requirement = requirement_or_none(line)
-    if requirement is None or not requirement.specifier:
-        return True
-    try:
-        return any(
-            requirement.specifier.contains(parse_version(version), prereleases=True)
-            for version in versions
-        )
-    except InvalidVersion:
-        return True
+    return requirement is None or any(allows(requirement, version) for version in versions)
 
 
 def add_askers(
