@@ -145,12 +145,7 @@ class Resolution:
         Raises `InconsistentLock` if no entries fit together.
         """
         late = [name for name in late if name in self._usable]
-        starts = [
-            (root.place, root.edge)
-            for root in roots
-            if _is_active(self._selection, root.edge, frozenset(), root.place)
-        ]
-        self._impose(starts[::-1])
+        self._impose(_active_roots(self._selection, roots)[::-1])
         at = [0, 0, 0]
         frames: list[_Frame] = []
         why: InconsistentLock | None = None
@@ -285,11 +280,7 @@ def find_askers(
     """Return names of `chosen` reachable from roots, with askers: `file:line`, and names."""
     askers: dict[str, set[str]] = {}
     extras: dict[str, frozenset[str]] = {}
-    queue = [
-        (root.place, root.edge)
-        for root in roots
-        if _is_active(selection, root.edge, frozenset(), root.place)
-    ]
+    queue = _active_roots(selection, roots)
     for asker, edge in queue:  # grows while it is walked
         name = edge.name
         if len(queue) > _MOST:
@@ -306,6 +297,14 @@ def find_askers(
             # An extra can also activate a plain dependency, through its marker.
             queue += [(name, edge) for edge in _active_edges(selection, chosen[name], extras[name])]
     return {name: tuple(sorted(names)) for name, names in askers.items()}
+
+
+def _active_roots(selection: LockSelection, roots: Iterable[Root]) -> list[tuple[str, LockEdge]]:
+    return [
+        (root.place, root.edge)
+        for root in roots
+        if _is_active(selection, root.edge, frozenset(), root.place)
+    ]
 
 
 def _active_edges(

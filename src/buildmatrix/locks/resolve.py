@@ -199,7 +199,11 @@ def lock_targets(
             results[target.id] = error
     for line in unused_locks(spec.root, [item.target for item in questions]):
         progress.note(line)
-    flags = _flags(upgrade, offline)
+    flags = ["--offline"] if offline else []
+    if upgrade is True:
+        flags.append("--refresh")
+    else:
+        flags += [f"--refresh-package={name}" for name in upgrade or ()]
 
     def work(group: Sequence[Question]) -> Mapping[str, Lock | BuildmatrixError]:
         with ExitStack() as stack:
@@ -342,10 +346,3 @@ def _askers(
             yield from places or [file]
         else:
             yield asker
-
-
-def _flags(upgrade: bool | Sequence[str], offline: bool) -> list[str]:
-    flags = ["--offline"] if offline else []
-    if upgrade is True:
-        return [*flags, "--refresh"]
-    return [*flags, *(f"--refresh-package={name}" for name in upgrade or ())]

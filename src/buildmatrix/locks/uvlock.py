@@ -7,7 +7,7 @@ One file has all platforms, Pythons, extras and groups. uv does not document the
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,7 +49,11 @@ def read(file: LockFile) -> Lock:
     extras, groups = _names(document, roots)
     selection.check(extras, groups)
     project = find_project(*selection.beside("pyproject.toml"))
-    selection = selection.with_defaults(groups & _default_groups(project, groups))
+    settings = tool_table(project.document if project is not None else {}, "uv")
+    # `uv sync` installs these.
+    default = settings.get("default-groups", ["dev"])
+    names = groups if default == "all" else set(map(canonicalize_name, strings(default)))
+    selection = selection.with_defaults(groups & names)
     for root in roots:
         pythons = mapping(root.get("group-requires-python"))
         for name in sorted(selection.groups & {*pythons}):
@@ -349,13 +353,6 @@ def _names(
         }
         groups |= {*groups_of(root), *groups_of(metadata)}
     return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
-
-
-def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
-    """Return the groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
-    document = project.document if project is not None else {}
-    declared = tool_table(document, "uv").get("default-groups", ["dev"])
-    return set(groups) if declared == "all" else set(map(canonicalize_name, strings(declared)))
 
 
 def _indirect(project: Project | None, selection: LockSelection) -> set[str]:

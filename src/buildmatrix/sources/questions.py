@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -136,9 +137,9 @@ class IndexQuestion:
     target: Target
     #: Questions with the same key have the same answer.
     key: str
-    ask: Callable[[], object]
-    #: The lock that an answer makes for this target.
-    finish: Callable[[object], Lock]
+    ask: Callable[[], Any]
+    #: The lock that an answer of `ask` makes for this target.
+    finish: Callable[[Any], Lock]
     stale: Staleness | None
     origin: str
     #: True if an index is asked; else the files say all of it.
@@ -228,12 +229,9 @@ class Questions:
                 self.uv, target, pins, self.recent, offline=self.offline, jobs=self.jobs
             )
 
-        def finish(answer: object) -> Lock:
-            assert isinstance(answer, Lock)
-            return answer
-
         unchecked = "" if stale else unchecked
-        return IndexQuestion(target, key, ask, finish, stale, label, bool(missing), unchecked)
+        is_asked = bool(missing)
+        return IndexQuestion(target, key, ask, lambda it: it, stale, label, is_asked, unchecked)
 
     def _present(self, requirements: RequirementSet) -> set[str]:
         """Return the distributions that conda installs: pip takes them from an index only if a line
@@ -264,12 +262,10 @@ class Questions:
                 message = f"{error.message}{places} {missing}".rstrip()
                 raise NoSolution(message, error.python) from error
 
-        def finish(answer: object) -> Lock:
-            assert isinstance(answer, PreviewedResolution)
-            packages = packages_of(answer, target, requirements)
+        def finish(answer: PreviewedResolution) -> Lock:
             return Lock(
                 path=Path(target.lock),
-                packages=packages,
+                packages=packages_of(answer, target, requirements),
                 inputs=f"sha256:{key}",
                 digest=f"sha256:{_key(answer.body)}",
                 left_out=requirements.left_out,

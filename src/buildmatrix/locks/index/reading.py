@@ -205,14 +205,13 @@ class Readings:
 
     def with_requirements(self, lock: Lock) -> Lock:
         """Return the lock with the requirements that source distributions state."""
-
-        def with_own(package: Package) -> Package:
+        packages = []
+        for package in lock.packages:
             facts = self.sources.get(key(package.sdist)) if package.sdist is not None else None
-            if not isinstance(facts, SourceFacts):
-                return package
-            return replace(package, requires=facts.requires)
-
-        return replace(lock, packages=tuple(map(with_own, lock.packages)))
+            if isinstance(facts, SourceFacts):
+                package = replace(package, requires=facts.requires)
+            packages.append(package)
+        return replace(lock, packages=tuple(packages))
 
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take cached facts of wheels from earlier reads: the rest may be out of reach now."""
