@@ -6,13 +6,14 @@ Each stream in `data/` was recorded from the real buildx and daemon while the th
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
+from buildmatrix.engines.docker.failures import IN_ERRORS, IN_OUTPUT, RESOURCE_EXHAUSTED, explain
 from buildmatrix.engines.docker.follow import FailedStep, Follower, messages
 
 DATA = Path(__file__).parent / "data"
@@ -152,8 +153,8 @@ def test_wordings_that_were_not_recorded(said: str, code: int, words: str) -> No
 
 
 def test_every_sentence_of_the_table_can_be_filled_in() -> None:
-    for symptom in SYMPTOMS:
-        named = dict.fromkeys(symptom.pattern.groupindex, "x")
+    for symptom in (*IN_ERRORS, *IN_OUTPUT):
+        named = dict.fromkeys(re.compile(symptom.pattern).groupindex, "x")
         assert symptom.text.format("whole", **named)
 
 

@@ -1,16 +1,15 @@
 """Explanations of failed builds: from the output of BuildKit and buildx to a message for the user.
 
 The exit status of buildx and the failed step are structured and take precedence. All other causes
-are only in BuildKit's texts, which are matched by the table `SYMPTOMS`.
+are only in BuildKit's texts, which are matched by the tables `IN_ERRORS` and `IN_OUTPUT`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from buildmatrix.base.errors import (
     BuildError,
@@ -36,194 +35,152 @@ _DOWN = "start it, or point DOCKER_HOST or --builder at one that runs"
 _BOOTING = ("[internal] waiting for connection", "[internal] booting buildkit")
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
+class Symptom(NamedTuple):
     """A text that reveals a cause, and the message for the user.
 
     `text` is a format string: `{0}` is the whole match, named groups have their names.
     """
 
-    #: `error`: error of the step or of buildx; `output`: output of the step's command.
-    where: Literal["error", "output"]
-    pattern: re.Pattern[str]
-    kind: type[BuildmatrixError]
+    pattern: str
     text: str
+    kind: type[BuildmatrixError] = BuildError
 
 
-def _symptom(
-    where: Literal["error", "output"], pattern: str, kind: type[BuildmatrixError], text: str
-) -> Symptom:
-    return Symptom(where, re.compile(pattern), kind, text)
+# The first match wins. The comment above an entry names the source of the text.
 
 
-#: First match wins. The comment above an entry names the source of the text.
-SYMPTOMS: tuple[Symptom, ...] = (
+#: Errors of a step or of buildx.
+IN_ERRORS = (
     # The kernel's ENOSPC and EDQUOT, as Go and the C library spell them.
-    _symptom(
-        "error", r"[^:\n]*: (?:no space left on device|disk quota exceeded)", BuildError, _FULL
-    ),
+    Symptom(r"[^:\n]*: (?:no space left on device|disk quota exceeded)", _FULL),
     # docker/cli, cli/connhelper and client/errors.go, and older wordings of the same.
-    _symptom(
-        "error",
+    Symptom(
         r"permission denied while trying to connect to the [Dd]ocker (?:API|daemon)",
-        ComponentError,
         "this user may not talk to the Docker daemon; add the user to the group `docker`, or use "
         "rootless Docker",
+        ComponentError,
     ),
-    _symptom(
-        "error",
+    Symptom(
         r"(?i)(?:cannot|failed to) connect to the docker (?:daemon|api) at (?P<host>\S+?)"
         r"[.;]?(?:\s|$)",
-        ComponentError,
         "the Docker daemon does not answer at {host}; " + _DOWN,
+        ComponentError,
     ),
     # docker/buildx, store/storeutil: the name of a builder that does not exist.
-    _symptom(
-        "error",
+    Symptom(
         r"no builder \"(?P<name>[^\"]*)\" found",
-        UsageError,
         "there is no builder {name!r}; `docker buildx ls` lists those that exist",
+        UsageError,
     ),
     # docker/buildx, bake/entitlements.go, and moby/buildkit, util/entitlements.
-    _symptom(
-        "error",
+    Symptom(
         r"granting entitlement (?P<name>\S+) is not allowed",
-        ComponentError,
         "the builder does not allow {name}; create it with "
         "`--buildkitd-flags '--allow-insecure-entitlement {name}'`, or build without it",
+        ComponentError,
     ),
     # gRPC: the connection to the daemon broke while it worked.
-    _symptom(
-        "error",
+    Symptom(
         r"code = Unavailable|error reading from server: EOF|transport is closing",
-        ComponentError,
         "the connection to the builder broke off while it worked; see that its daemon runs, then "
         "run again: what was finished is kept",
+        ComponentError,
     ),
     # moby/buildkit, util/push, and docker/buildx, build/build.go.
-    _symptom(
-        "error",
+    Symptom(
         r"failed to push (?P<image>\S+): (?P<why>.*)",
-        BuildError,
         "{image} could not be pushed: {why}; check the name, and `docker login`",
     ),
     # moby/buildkit, source/containerimage (the first half), containerd's resolver (the second).
-    _symptom(
-        "error",
+    Symptom(
         _SOURCE + r".*(?:\b40[13] |failed to authorize|pull access denied|insufficient_scope)",
-        BuildError,
         "the registry does not let us pull {image}, or has no such repository; check the name, and "
         "`docker login`",
     ),
-    _symptom(
-        "error",
+    Symptom(
         _SOURCE + r"\S+: not found",
-        BuildError,
         "base image {image} does not exist in its registry; check `base` in the specification and "
         "the mirror prefix",
     ),
-    _symptom(
-        "error",
+    Symptom(
         _SOURCE + r"(?P<why>.*)",
-        BuildError,
         "base image {image} cannot be fetched, its registry is down or out of reach: {why}",
     ),
     # moby/buildkit, cache/contenthash: a COPY whose source is not in the context.
-    _symptom(
-        "error",
+    Symptom(
         r"failed to calculate checksum of ref \S+: \"/?(?P<path>[^\"]*)\": not found",
-        BuildError,
         "{path} is to be copied into the image and does not exist; check `copy` and `lock` in the "
         "specification",
     ),
     # moby/buildkit, session/secrets.
-    _symptom(
-        "error",
+    Symptom(
         r"secret (?P<name>\S+): not found",
-        BuildError,
         "a step needs the secret {name!r}, which was not given; see --ca and --netrc",
     ),
     # moby/buildkit, frontend/dockerfile.
-    _symptom(
-        "error",
+    Symptom(
         r"dockerfile parse error on line .*",
-        BuildError,
         "the Dockerfile cannot be read: {0}",
     ),
+)
+#: Output of a failed command.
+IN_OUTPUT = (
     # uv, crates/uv-distribution: the bytes are not those that were locked.
-    _symptom(
-        "output",
+    Symptom(
         r"Hash mismatch for `(?P<what>[^`]+)`",
-        BuildError,
         "the index serves other bytes for {what} than the lock has hashes for; find out who "
         "changed them before you run `buildmatrix lock --upgrade`",
     ),
     # reqwest, `HTTP status client error (404 Not Found) for url (...)`.
-    _symptom(
-        "output",
+    Symptom(
         r"HTTP status \w+ error \((?P<status>\d{3}.*?)\) for url \((?P<url>[^)]*)\)",
-        BuildError,
         "the package index answered {status} for {url}; run again when it is well, or lock again "
         "when the file is gone for good",
     ),
     # reqwest and hyper: no answer at all.
-    _symptom(
-        "output",
+    Symptom(
         r"error sending request for url \((?P<url>[^)]*)\)",
-        BuildError,
         "the package index cannot be reached from the build step ({url}); check the builder's "
         "network, proxy and certificates (--network, --ca)",
     ),
     # apt-get update (apt-pkg/update.cc) warns and goes on; what fails is the installation.
-    _symptom(
-        "output",
+    Symptom(
         r"W: Failed to fetch (?P<url>\S+)(?s:.*)E: (?:Unable to locate|Package '\S+' has no)",
-        BuildError,
         "the package lists of the base image's distribution cannot be fetched from the build step "
         "({url}); check the builder's network and proxy (--network)",
     ),
     # dash, bash and busybox, for a distribution without apt.
-    _symptom(
-        "output",
+    Symptom(
         r"\bapt-get: (?:command )?not found",
-        BuildError,
         "the base image lacks the target's Python or a system package, and it has no apt-get to "
         "install it with; choose a Debian or Ubuntu base or one that has that Python, or write a "
         "`template` of your own",
     ),
     # dash, bash and busybox again: what the environment's interpreter is a link to is not there.
-    _symptom(
-        "output",
+    Symptom(
         r"/opt/venv/bin/python: (?:not found|No such file or directory)",
-        BuildError,
         "the final base image does not have its Python where the build image has it, so the "
         "environment that was made there finds none; use bases of one family under `base`",
     ),
     # apt-get install (apt-private/private-install.cc).
-    _symptom(
-        "output",
+    Symptom(
         r"E: (?:Unable to locate package |Package ')python(?P<version>3\.\d+)\b",
-        BuildError,
         "the base image has no Python {version}, and its distribution has no package of it; choose "
         "a base that has (Ubuntu 22.04: 3.10, Debian 12: 3.11, Ubuntu 24.04: 3.12, Debian 13: "
         "3.13), or another `python`",
     ),
-    _symptom(
-        "output",
+    Symptom(
         r"E: Unable to locate package (?P<name>\S+)",
-        BuildError,
         "the distribution of the base image has no package {name}; check `system-packages`",
     ),
     # shadow, src/useradd.c.
-    _symptom(
-        "output",
+    Symptom(
         r"useradd: user '(?P<name>[^']*)' already exists",
-        BuildError,
         "the base image has a user {name} already, under another number; write another `name` "
         "under `user`, or the `uid` that it has there",
     ),
     # strerror(ENOSPC) of the C library, Rust's and Python's.
-    _symptom("output", r"(?:.*: )?No space left on device.*", BuildError, _FULL),
+    Symptom(r"(?:.*: )?No space left on device.*", _FULL),
 )
 
 # moby/buildkit, solver/llbsolver/ops/exec.go; the command is quoted with Go's %q.
@@ -269,15 +226,12 @@ def explain(
             f"the builder does not answer: {shorten(failed.error, 300)}; {_DOWN}", log=log
         )
     # A command's text is not BuildKit's, and its output is only searched if the command failed.
-    texts = {
-        "error": command["how"] if command else f"{last}\n{failed.error if failed else ''}",
-        "output": "\n".join(output) if command else "",
-    }
-    for symptom in SYMPTOMS:
-        if match := symptom.pattern.search(texts[symptom.where]):
-            return symptom.kind(
-                symptom.text.format(_readable(match[0]), **_readable_groups(match)), log=log
-            )
+    errors = command["how"] if command else f"{last}\n{failed.error if failed else ''}"
+    for symptoms, text in ((IN_ERRORS, errors), (IN_OUTPUT, "\n".join(output) if command else "")):
+        for symptom in symptoms:
+            if match := re.search(symptom.pattern, text):
+                named = {name: _readable(part or "") for name, part in match.groupdict().items()}
+                return symptom.kind(symptom.text.format(_readable(match[0]), **named), log=log)
     if command:
         return BuildError(
             f"`{shorten(_unquoted(command['command']), 160)}` failed "
@@ -288,10 +242,6 @@ def explain(
         return BuildError(f"the builder ran out of something: {last}", log=log)
     cause = shorten(last or (lines[-1] if lines else f"exit status {exit_status}"), 500)
     return BuildError(f"the build failed: {cause}", log=log)
-
-
-def _readable_groups(match: re.Match[str]) -> dict[str, str]:
-    return {name: _readable(value or "") for name, value in match.groupdict().items()}
 
 
 def _readable(text: str) -> str:
