@@ -121,7 +121,7 @@ def make_base(
     made = []
     with ThreadPoolExecutor(1) as pool:
         for files in layers or (SYSTEM,):
-            with layer_writer(layout, "gzip", pool) as writer:
+            with layer_writer(layout, pool) as writer:
                 for item in sorted(files, key=lambda item: sort_key(item.entry.path)):
                     writer.add(item.entry, [item.data])
             made.append(writer.layer)

@@ -112,7 +112,7 @@ def _compressed_layer(layout: OciLayout, layer: Descriptor, pool: Executor) -> D
     if layer.media_type not in _COMPRESSED:
         return layer
     with layout.writer() as blob, layout.blob(layer) as chunks:
-        blocks = BlockWriter("gzip", pool, blob.write)
+        blocks = BlockWriter(pool, blob.write)
         for chunk in chunks:
             blocks.write(chunk)
         blocks.finish()

@@ -52,7 +52,7 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import Compression, LayerEntry, StoredLayer
+from buildmatrix.images.oci.layers import LayerEntry, StoredLayer
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
 from buildmatrix.matrix.model import Spec, Target
@@ -68,8 +68,6 @@ def assemble(
     base: BaseImage,
     store: ImageStore,
     progress: Progress,
-    *,
-    compression: Compression = "gzip",
 ) -> BuiltImage:
     """Assemble the image of `target` in `store`, including the blobs of the base.
 
@@ -85,7 +83,7 @@ def assemble(
     problems = refusals_of(spec, target, lock, steps)
     if problems:
         raise SpecError(problems)
-    assembly = _Assembly(spec, target, lock, base, store, progress, compression)
+    assembly = _Assembly(spec, target, lock, base, store, progress)
     with writing(store.layout.folder):
         assembly.read_base()
         for step in steps.steps:
@@ -113,7 +111,6 @@ class _Assembly:
         base: BaseImage,
         store: ImageStore,
         progress: Progress,
-        compression: Compression,
     ) -> None:
         self._spec = spec
         self._target = target
@@ -121,8 +118,7 @@ class _Assembly:
         self._base = base
         self._store = store
         self._progress = progress
-        self._compression = compression
-        self._made_by = made_by(compression)
+        self._made_by = made_by()
         self._run = base.configuration.config
         self._variables = self._run.environment
         self._labels = dict(self._run.labels)
@@ -185,7 +181,7 @@ class _Assembly:
         if self._target.install_project:
             own = project_packages(self._spec.root, self._target)
             lock = replace(lock, packages=(*lock.packages, *own))
-        libraries = Libraries(self._target, lock, self._store, self._progress, self._compression)
+        libraries = Libraries(self._target, lock, self._store, self._progress)
         for library in libraries.layers(self._files, self._python):
             kind: LayerKind = "distribution" if library.origin else "environment"
             self._put(library.layer, _Place(kind, step.at, library.origin))
@@ -332,7 +328,7 @@ class _Assembly:
 
     def _write(self, files: Iterable[InstalledFile]) -> StoredLayer:
         with self._store.making:
-            return write_layer(files, self._store, self._compression)
+            return write_layer(files, self._store)
 
     def _put(self, layer: StoredLayer, place: _Place) -> None:
         self._layers.append(

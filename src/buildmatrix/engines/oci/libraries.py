@@ -33,7 +33,7 @@ from buildmatrix.engines.oci.store import ImageStore, LayerPaths, folder, made_b
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import Compression, LayerEntry, StoredLayer, sort_key
+from buildmatrix.images.oci.layers import LayerEntry, StoredLayer, sort_key
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target
@@ -169,14 +169,12 @@ class Libraries:
         lock: Lock,
         store: ImageStore,
         progress: Progress,
-        compression: Compression,
     ) -> None:
         self._target = target
         self._lock = lock
         self._store = store
         self._progress = progress
-        self._compression = compression
-        self._made_by = made_by(compression)
+        self._made_by = made_by()
         #: Downloaded wheels of the required ones.
         self._fetched = self._total = 0
         #: Key of a layer → its paths.
@@ -328,7 +326,7 @@ class Libraries:
     def _written(self, origin: str, files: Iterable[InstalledFile]) -> StoredLayer:
         def write() -> StoredLayer:
             with writing(self._store.layout.folder):
-                return write_layer(files, self._store, self._compression)
+                return write_layer(files, self._store)
 
         return _name_errors(origin, write)
 

@@ -23,7 +23,6 @@ from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.images.oci.layers import (
-    Compression,
     LayerEntry,
     StoredLayer,
     layer_writer,
@@ -222,12 +221,12 @@ class ImageStore(Closing):
             yield
 
 
-def made_by(compression: Compression) -> str:
+def made_by() -> str:
     """Return the dependencies of all layers' bytes besides their files: a part of layer keys.
 
     Includes a digest of our sources, so that no version has to be raised by hand.
     """
-    return f"{source_digest('engines/oci', 'images/oci', 'facts/trees')} {output_key(compression)}"
+    return f"{source_digest('engines/oci', 'images/oci', 'facts/trees')} {output_key()}"
 
 
 def processors() -> int:
@@ -257,11 +256,9 @@ def folder(path: str, base: BaseFiles) -> LayerEntry:
     return LayerEntry(path, "folder", owner.mode, user=owner.uid, group=owner.gid)
 
 
-def write_layer(
-    files: Iterable[InstalledFile], store: ImageStore, compression: Compression
-) -> StoredLayer:
+def write_layer(files: Iterable[InstalledFile], store: ImageStore) -> StoredLayer:
     """Write a layer of `files`, in their order, to `store`."""
-    with layer_writer(store.layout, compression, store.pool) as writer:
+    with layer_writer(store.layout, store.pool) as writer:
         for file in files:
             writer.add(file.entry, file.content())
     return writer.layer

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import ModuleType
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
 
-from buildmatrix.base.errors import ComponentError, UndecidedError, describe_extra
+from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.oci.documents import (
     INDEX,
     LAYER_GZIP,
-    LAYER_ZSTD,
     Descriptor,
     ImageIndex,
     encode,
@@ -28,64 +27,36 @@ from buildmatrix.images.oci.layout import LAYOUT_FILE, REF_NAME, BlobWriter, Oci
 
 # Compression. Its output depends only on its input and on the release of a library.
 #
-# Python's zlib is the system's, which may be zlib-ng; ISA-L's output depends on the processor;
-# Python 3.14's Zstandard is the system's again. `deflate` and `zstandard` bundle libdeflate and
-# libzstd. The input is cut into blocks of one size, and each becomes a gzip member or a Zstandard
-# frame (RFC 1952, 2.2; RFC 8878, 3): all processors work on one layer, and their number changes
-# nothing. Readers treat consecutive members as one stream; eStargz consists of them.
+# Python's zlib is the system's, which may be zlib-ng; ISA-L's output depends on the processor.
+# `deflate` bundles libdeflate. The input is cut into blocks of one size, and each becomes a gzip
+# member (RFC 1952, 2.2): all processors work on one layer, and their number changes nothing.
+# Readers treat consecutive members as one stream; eStargz consists of them.
 
 
-Compression = Literal["gzip", "zstd"]
-
-#: Bytes per block. The window of gzip is 32 KiB, that of Zstandard's level 3 is 2 MiB.
+#: Bytes per block. The window of gzip is 32 KiB.
 BLOCK: Final = 2 << 20
 #: Measured in docs/architecture.md.
-_GZIP_LEVEL: Final = 3
-_ZSTD_LEVEL: Final = 3
+_LEVEL: Final = 3
 #: Blocks per layer in compression or waiting for it, besides the one being filled.
 _AHEAD: Final = 3
 
 
-def make_compressor(kind: Compression) -> Callable[[bytes], bytes]:
-    """Return a function that compresses one block; safe to call from all threads at once."""
-    if kind == "gzip":
-        import deflate
-
-        return lambda block: bytes(deflate.gzip_compress(block, _GZIP_LEVEL))
-    compress = _import_zstandard().ZstdCompressor
-
-    def frame(block: bytes) -> bytes:
-        return bytes(compress(level=_ZSTD_LEVEL, write_checksum=True).compress(block))
-
-    return frame
-
-
-def output_key(kind: Compression) -> str:
+def output_key() -> str:
     """Return all that the output depends on besides its input, for cache keys."""
-    if kind == "gzip":
-        import deflate
+    import deflate
 
-        return f"gzip {deflate.__version__} {_GZIP_LEVEL} {BLOCK}"
-    version = ".".join(map(str, _import_zstandard().ZSTD_VERSION))
-    return f"zstd {version} {_ZSTD_LEVEL} {BLOCK}"
-
-
-def _import_zstandard() -> ModuleType:
-    """Import the library. Raises `ComponentError` without the extra that installs it."""
-    try:
-        import zstandard
-    except ImportError:
-        raise ComponentError(
-            f'compression = "zstd" requires the package zstandard: {describe_extra("zstd")}'
-        ) from None
-    return zstandard
+    return f"gzip {deflate.__version__} {_LEVEL} {BLOCK}"
 
 
 class BlockWriter:
     """Writer that cuts its input into blocks, compressed in parallel by `pool`."""
 
-    def __init__(self, kind: Compression, pool: Executor, write: Callable[[bytes], None]) -> None:
-        self._compress = make_compressor(kind)
+    def __init__(self, pool: Executor, write: Callable[[bytes], None]) -> None:
+        import deflate
+
+        self._compress: Callable[[bytes], bytes] = partial(
+            deflate.gzip_compress, compresslevel=_LEVEL
+        )
         self._pool = pool
         self._write = write
         self._block = bytearray()
@@ -105,18 +76,16 @@ class BlockWriter:
         """Write the remaining blocks."""
         if self._block:
             self._submit()
-        for block in self._pop_done(0):
-            self._write(block)
+        self._write_done(0)
 
     def _submit(self) -> None:
         self._ahead.append(self._pool.submit(self._compress, bytes(self._block)))
         self._block.clear()
-        for block in self._pop_done(_AHEAD):
-            self._write(block)
+        self._write_done(_AHEAD)
 
-    def _pop_done(self, left: int) -> Iterator[bytes]:
+    def _write_done(self, left: int) -> None:
         while len(self._ahead) > left:
-            yield self._ahead.popleft().result()
+            self._write(self._ahead.popleft().result())
 
 
 # Layers, independent of clock, host, user and locale.
@@ -174,13 +143,13 @@ class StoredLayer:
 
 
 @contextmanager
-def layer_writer(layout: OciLayout, kind: Compression, pool: Executor) -> Iterator[LayerWriter]:
+def layer_writer(layout: OciLayout, pool: Executor) -> Iterator[LayerWriter]:
     """Open a new layer in `layout`, compressed by `pool`; its `layer` is valid afterwards.
 
     Stores nothing if the `with` statement ends with an exception. Raises OSError.
     """
     with layout.writer() as blob:
-        writer = LayerWriter(blob, kind, pool)
+        writer = LayerWriter(blob, pool)
         yield writer
         writer.finish()
 
@@ -191,10 +160,9 @@ class LayerWriter:
     Adds missing folders, owned by root and with mode 0755.
     """
 
-    def __init__(self, blob: BlobWriter, kind: Compression, pool: Executor) -> None:
-        self._media_type = LAYER_GZIP if kind == "gzip" else LAYER_ZSTD
+    def __init__(self, blob: BlobWriter, pool: Executor) -> None:
         self._blob = blob
-        self._blocks = BlockWriter(kind, pool, blob.write)
+        self._blocks = BlockWriter(pool, blob.write)
         self._hasher = hashlib.sha256()
         self._folders: set[str] = set()
         self._others: set[str] = set()
@@ -204,7 +172,7 @@ class LayerWriter:
     def layer(self) -> StoredLayer:
         """The layer, once it is finished."""
         descriptor = Descriptor(
-            media_type=self._media_type, digest=self._blob.digest, size=self._blob.size
+            media_type=LAYER_GZIP, digest=self._blob.digest, size=self._blob.size
         )
         return StoredLayer(descriptor, f"sha256:{self._hasher.hexdigest()}")
 
