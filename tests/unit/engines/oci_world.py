@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wheel_cases import ODD, ODD_FOLDERS, make_wheel, sha256
 
+from buildmatrix.engines.oci.bases import BuiltImage
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.images.oci.documents import (
     CONFIGURATION,
@@ -207,3 +208,9 @@ def files_of(layout: OciLayout, layer: Descriptor) -> dict[str, tuple[tarfile.Ta
             content = tar.extractfile(member) if member.isreg() else None
             found[member.name] = (member, content.read() if content else b"")
         return found
+
+
+def origins(image: BuiltImage) -> list[str]:
+    """The distribution or packages of each layer, as the history has them."""
+    steps = [step.created_by for step in image.configuration.history if not step.empty_layer]
+    return [step.rpartition(" # buildmatrix")[2].strip() if "#" in step else "" for step in steps]

@@ -11,7 +11,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from oci_world import SPEC, SYSTEM, LayerFile, file, files_of, link, make_base, make_world
+from oci_world import (
+    SPEC,
+    SYSTEM,
+    LayerFile,
+    file,
+    files_of,
+    link,
+    make_base,
+    make_world,
+    origins,
+)
 
 from buildmatrix.base.errors import SpecError, UndecidedError
 from buildmatrix.base.progress import Silent
@@ -19,7 +29,7 @@ from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.maintainer_scripts import find_effect
-from buildmatrix.engines.oci.recipe import refusals
+from buildmatrix.engines.oci.recipe import recipe
 from buildmatrix.facts.trees.archive import Slice
 from buildmatrix.images.store.cache import Cache
 
@@ -613,9 +623,9 @@ def test_a_machine_without_apt_says_so_before_anything(
 ) -> None:
     world = make_world(tmp_path, SPEC + 'system-packages = ["libze1"]\n')
     (target,) = world.spec.targets
-    assert refusals(world.spec, target, world.lock()) == []
+    assert recipe(world.spec, target, world.lock()).problems == ()
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    (problem,) = refusals(world.spec, target, world.lock())
+    (problem,) = recipe(world.spec, target, world.lock()).problems
     assert "libze1" in problem.message and "no apt-get" in problem.message and problem.line
 
 
@@ -637,7 +647,7 @@ def test_a_target_with_packages_is_built_once(
             image = contents.assemble(
                 world.spec, world.spec.targets[0], world.lock(), world.base, store, Silent()
             )
-            (layer,) = [layer for layer in image.layers if layer.kind == "system"]
+            layer = image.layers[origins(image).index("tool")]
             assert "srv/tool/x" in files_of(store.layout, layer.descriptor)
         images.append(image.descriptor)
     assert images[0] == images[1] and asked == [1]

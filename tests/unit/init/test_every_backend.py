@@ -14,7 +14,7 @@ from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.first_spec import first_spec
-from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
+from buildmatrix.engines.oci.recipe import Account, Pairs, Recipe, SystemPackages, recipe
 from buildmatrix.engines.render.dockerfile import (
     add_build_parts,
     builtin_templates,
@@ -50,7 +50,7 @@ def environment(made: Recipe, base: dict[str, str]) -> dict[str, str]:
     """The variables of the image, made as the engine makes them."""
     values = dict(base)
     for step in made.steps:
-        if isinstance(step, Variables):
+        if isinstance(step, Pairs) and step.at.keyword == "ENV":
             values |= {name: word.value(values) for name, word in step.values}
     return values
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress
@@ -38,14 +38,10 @@ from buildmatrix.images.oci.documents import (
     index_of,
     manifest_of,
 )
+from buildmatrix.images.oci.layers import StoredLayer
 from buildmatrix.images.oci.layout import REF_NAME, OciLayout, verify_chunks
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
-
-#: Content of a layer. `base`: from the base image; `system`: Debian packages; `account`: the user;
-#: `distribution`: files of one wheel; `environment`: the rest of `/opt/venv`; `copy`: the
-#: application; `folder`: a new working folder.
-LayerKind = Literal["base", "system", "account", "distribution", "environment", "copy", "folder"]
 
 
 class BaseImage(Protocol):
@@ -63,20 +59,6 @@ class BaseImage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltLayer:
-    """One layer of an image, with its blob in the layout."""
-
-    descriptor: Descriptor
-    #: Digest of its uncompressed bytes.
-    diff_id: str
-    kind: LayerKind
-    #: Its distribution or instruction; empty for layers of the base.
-    origin: str = ""
-    #: Its line of the generated Dockerfile.
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltImage:
     """A complete image in the layout of its `ImageStore`."""
 
@@ -85,7 +67,7 @@ class BuiltImage:
     manifest: Manifest
     configuration: ImageConfiguration
     #: Lowest first, including those of the base.
-    layers: tuple[BuiltLayer, ...]
+    layers: tuple[StoredLayer, ...]
     #: Reference and digest of the base.
     base: tuple[str, str]
 
@@ -259,7 +241,7 @@ _OCI_TYPES: Final = {
 
 def bring_layers(
     base: BaseImage, target: str, store: ImageStore, progress: Progress
-) -> tuple[list[BuiltLayer], Sequence[LayerNotes]]:
+) -> tuple[list[StoredLayer], Sequence[LayerNotes]]:
     """Fetch the layers of `base` to `store`; return them with their notes.
 
     Raises UndecidedError for a layer that cannot be fetched or has another digest.
@@ -290,5 +272,5 @@ def bring_layers(
             )
         media_type = _OCI_TYPES.get(blob.media_type, blob.media_type)
         plain = Descriptor(media_type=media_type, digest=blob.digest, size=blob.size)
-        layers.append(BuiltLayer(plain, diff_id, "base"))
+        layers.append(StoredLayer(plain, diff_id))
     return layers, notes

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -15,7 +18,7 @@ from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.engines.oci.additions import Accounts, Context, copy_entry
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
-from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, BuiltLayer, LayerKind, bring_layers
+from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.dockerfile import DockerfileInstruction
 from buildmatrix.engines.oci.installation import InstalledFile
@@ -25,19 +28,12 @@ from buildmatrix.engines.oci.recipe import (
     Account,
     Command,
     Copy,
-    Declaration,
     Environment,
-    Labels,
-    RunAs,
+    Pairs,
     Step,
     SystemPackages,
-    Variables,
-    WorkFolder,
-    commanded,
-    created,
-    declared,
+    Words,
     recipe,
-    refusals_of,
 )
 from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, write_layer
 from buildmatrix.engines.process import writing
@@ -52,7 +48,7 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import LayerEntry, StoredLayer
+from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry, StoredLayer
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
 from buildmatrix.matrix.model import Spec, Target
@@ -80,24 +76,14 @@ def assemble(
         BuildError: the disk is full or read-only.
     """
     steps = recipe(spec, target, lock)
-    problems = refusals_of(spec, target, lock, steps)
-    if problems:
-        raise SpecError(problems)
+    if steps.problems:
+        raise SpecError(steps.problems)
     assembly = _Assembly(spec, target, lock, base, store, progress)
     with writing(store.layout.folder):
         assembly.read_base()
         for step in steps.steps:
             assembly.apply(step)
         return assembly.image()
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Origin of a layer."""
-
-    kind: LayerKind
-    at: DockerfileInstruction
-    origin: str = ""
 
 
 class _Assembly:
@@ -123,8 +109,13 @@ class _Assembly:
         self._variables = self._run.environment
         self._labels = dict(self._run.labels)
         self._history = list(base.configuration.history)
-        self._layers: list[BuiltLayer] = []
+        self._layers: list[StoredLayer] = []
         self._is_command_ours = False
+        # A constant, for reproducible images:
+        # https://reproducible-builds.org/specs/source-date-epoch/.
+        epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+        seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else FIXED_TIME
+        self._created = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     # The base
 
@@ -155,14 +146,15 @@ class _Assembly:
             self._add_account(step)
         elif isinstance(step, Copy):
             self._add_copy(step)
-        elif isinstance(step, WorkFolder):
-            self._enter(step)
         elif isinstance(step, SystemPackages):
             self._check_python()
             if step.names:
                 self._add_packages(step)
-        else:
+        elif isinstance(step, Words) and step.at.keyword == "WORKDIR":
+            self._enter(step)
+        elif isinstance(step, Pairs | Words | Command):
             self._configure(step)
+            self._note(step.at, is_empty=True)
 
     def _check_python(self) -> None:
         path = self._variables.get("PATH", DEFAULT_PATH)
@@ -182,18 +174,17 @@ class _Assembly:
             own = project_packages(self._spec.root, self._target)
             lock = replace(lock, packages=(*lock.packages, *own))
         libraries = Libraries(self._target, lock, self._store, self._progress)
-        for library in libraries.layers(self._files, self._python):
-            kind: LayerKind = "distribution" if library.origin else "environment"
-            self._put(library.layer, _Place(kind, step.at, library.origin))
+        for origin, layer in libraries.layers(self._files, self._python).items():
+            self._put(layer, step.at, origin)
 
     def _add_packages(self, step: SystemPackages) -> None:
         """Add Debian packages; like in Docker's cache, the same base gets the same versions."""
         below = " ".join(layer.diff_id for layer in self._layers)
         key = f"packages {self._target.platform} {step.names} {below} {self._made_by}"
-        with self._store.once(key), ExitStack() as held:
-            layer = self._store.layer(key)
-            if layer is None:
-                self._progress.step(self._target.id, f"packages {' '.join(step.names)}")
+
+        def make() -> StoredLayer:
+            self._progress.step(self._target.id, f"packages {' '.join(step.names)}")
+            with ExitStack() as held:
                 packages = DebianPackages(self._files, self._target.platform, held)
                 try:
                     files = packages.files(step.names)
@@ -204,12 +195,12 @@ class _Assembly:
                         "take a base that has them",
                     ) from error
                 # If the base has all of them, the layer is empty, and stored as well.
-                layer = self._write(with_folders(files, self._files))
-                self._store.keep(key, layer)
-            notes = read_layer(self._store.layout, layer.descriptor, self._store.notes)
-        for entry in BaseFiles([notes]).entries.values():
-            self._files.entries[entry.path] = entry
-        self._put(layer, _Place("system", step.at, " ".join(step.names)))
+                return self._write(with_folders(files, self._files))
+
+        layer = self._store.make_once(key, make)
+        notes = read_layer(self._store.layout, layer.descriptor, self._store.notes)
+        self._files.entries |= BaseFiles([notes]).entries
+        self._put(layer, step.at, " ".join(step.names))
 
     def _add_account(self, step: Account) -> None:
         accounts = Accounts(self._files)
@@ -218,7 +209,7 @@ class _Assembly:
                 self._target.id,
                 f"The base image has no such group, so the user is not in it: {group}",
             )
-        self._add(accounts.files().values(), _Place("account", step.at))
+        self._add(accounts.files().values(), step.at)
 
     def _add_copy(self, step: Copy) -> None:
         rules = Ignored(dockerignore(self._spec, self._target).splitlines())
@@ -241,10 +232,11 @@ class _Assembly:
             if path and (there is None or entry.kind != "folder"):
                 files.append(copy_entry(entry, path))
         hashes = sorted(f"{entry.path}\0{entry.sha256}" for entry in entries)
-        self._add(files, _Place("copy", step.at), "\0".join(hashes))
+        self._add(files, step.at, "\0".join(hashes))
 
-    def _enter(self, step: WorkFolder) -> None:
-        folder = self._inside(step.path.value(self._variables))
+    def _enter(self, step: Words) -> None:
+        (named,) = (word.value(self._variables) for word in step.words)
+        folder = self._inside(named)
         self._run = msgspec.structs.replace(self._run, working_dir=folder)
         if self._files.entry(folder) is None:
             user, group = self._owner()
@@ -254,7 +246,7 @@ class _Assembly:
                 entry = LayerEntry(path, "folder", 0o755, user=user, group=group)
                 made.append(InstalledFile(entry))
                 path = posixpath.dirname(path)
-            self._add(made, _Place("folder", step.at))
+            self._add(made, step.at)
         else:
             self._note(step.at, is_empty=True)
 
@@ -271,22 +263,36 @@ class _Assembly:
             )
         return int(user), int(group)
 
-    def _configure(self, step: Variables | Labels | RunAs | Command | Declaration) -> None:
-        replace = msgspec.structs.replace
-        if isinstance(step, Variables):
-            before = dict(self._variables)
-            self._variables.update((name, value.value(before)) for name, value in step.values)
-        elif isinstance(step, Labels):
-            self._labels.update((name, value.value(self._variables)) for name, value in step.values)
-        elif isinstance(step, RunAs):
-            self._run = replace(self._run, user=step.user.value(self._variables))
+    def _configure(self, step: Pairs | Words | Command) -> None:
+        keyword = step.at.keyword
+        run = self._run
+        replace = partial(msgspec.structs.replace, run)
+        if isinstance(step, Pairs):
+            named = {name: value.value(self._variables) for name, value in step.values}
+            (self._variables if keyword == "ENV" else self._labels).update(named)
         elif isinstance(step, Command):
-            self._run = commanded(self._run, step, is_command_ours=self._is_command_ours)
-            self._is_command_ours |= not step.is_entrypoint
+            words = step.words
+            command = (
+                (*(run.shell or ("/bin/sh", "-c")), words) if isinstance(words, str) else words
+            )
+            if keyword == "CMD":
+                self._run = replace(cmd=command)
+                self._is_command_ours = True
+            else:
+                # Like BuildKit: the base's CMD belongs to the base's ENTRYPOINT.
+                cmd = run.cmd if self._is_command_ours else ()
+                self._run = replace(entrypoint=command, cmd=cmd)
         else:
             values = [word.value(self._variables) for word in step.words]
-            self._run = declared(self._run, step.at.keyword, values)
-        self._note(step.at, is_empty=True)
+            if keyword == "USER":
+                self._run = replace(user=values[0])
+            elif keyword == "STOPSIGNAL":
+                self._run = replace(stop_signal=" ".join(values))
+            elif keyword == "VOLUME":
+                self._run = replace(volumes={**run.volumes, **{value: {} for value in values}})
+            else:
+                ports = {value if "/" in value else f"{value}/tcp": {} for value in values}
+                self._run = replace(exposed_ports={**run.exposed_ports, **ports})
 
     # Layers
 
@@ -302,14 +308,16 @@ class _Assembly:
             raise self._problem(f"{path} leads through what is no folder in the base image")
         return posixpath.join(place, name)
 
-    def _add(self, files: Iterable[InstalledFile], place: _Place, contents: str = "") -> None:
+    def _add(
+        self, files: Iterable[InstalledFile], at: DockerfileInstruction, contents: str = ""
+    ) -> None:
         """Add a layer of `files`, or the stored one of the same files.
 
         `contents` identifies the bytes of files that should not be read again.
         """
         ordered = with_folders({file.entry.path: file for file in files}, self._files)
         if not ordered:
-            self._note(place.at, is_empty=True)
+            self._note(at, is_empty=True)
             return
         hasher = hashlib.sha256(f"{contents}\0".encode("utf-8", "surrogateescape"))
         for file in ordered:
@@ -317,24 +325,18 @@ class _Assembly:
             if not contents:
                 hasher.update(b"".join(file.content()))
         key = f"files {hasher.hexdigest()} {self._made_by}"
-        with self._store.once(key):
-            layer = self._store.layer(key)
-            if layer is None:
-                layer = self._write(ordered)
-                self._store.keep(key, layer)
+        layer = self._store.make_once(key, lambda: self._write(ordered))
         for file in ordered:
             self._files.add(file.entry)
-        self._put(layer, place)
+        self._put(layer, at)
 
     def _write(self, files: Iterable[InstalledFile]) -> StoredLayer:
         with self._store.making:
             return write_layer(files, self._store)
 
-    def _put(self, layer: StoredLayer, place: _Place) -> None:
-        self._layers.append(
-            BuiltLayer(layer.descriptor, layer.diff_id, place.kind, place.origin, place.at.line)
-        )
-        self._note(place.at, place.origin)
+    def _put(self, layer: StoredLayer, at: DockerfileInstruction, origin: str = "") -> None:
+        self._layers.append(layer)
+        self._note(at, origin)
 
     def _note(self, at: DockerfileInstruction, origin: str = "", *, is_empty: bool = False) -> None:
         """Add a step to the history, in the format of BuildKit."""
@@ -343,7 +345,9 @@ class _Assembly:
         if at.keyword in ("RUN", "COPY"):
             text += f" # {_COMMENT}" + f" {origin}" * bool(origin)
         self._history.append(
-            HistoryStep(created=created(), created_by=text, comment=_COMMENT, empty_layer=is_empty)
+            HistoryStep(
+                created=self._created, created_by=text, comment=_COMMENT, empty_layer=is_empty
+            )
         )
 
     # The image
@@ -361,7 +365,7 @@ class _Assembly:
             ),
             rootfs=RootFileSystem(diff_ids=tuple(layer.diff_id for layer in self._layers)),
             history=tuple(self._history),
-            created=created(),
+            created=self._created,
             author="",
         )
         manifest = Manifest(
@@ -369,20 +373,17 @@ class _Assembly:
             media_type=MANIFEST,
             config=layout.put(encode(configuration), CONFIGURATION),
             layers=tuple(layer.descriptor for layer in self._layers),
-            annotations=self._annotations(),
+            # See the OCI image specification, annotations.md.
+            annotations={
+                "org.opencontainers.image.base.name": self._base.reference.partition("@")[0],
+                "org.opencontainers.image.base.digest": self._base.descriptor.digest,
+            },
         )
         image = msgspec.structs.replace(
             layout.put(encode(manifest), MANIFEST), platform=configuration.platform
         )
         taken = (self._base.reference, self._base.descriptor.digest)
         return BuiltImage(image, manifest, configuration, tuple(self._layers), taken)
-
-    def _annotations(self) -> Mapping[str, str]:
-        """Return annotations of the base, see the OCI image specification (annotations.md)."""
-        return {
-            "org.opencontainers.image.base.name": self._base.reference.partition("@")[0],
-            "org.opencontainers.image.base.digest": self._base.descriptor.digest,
-        }
 
     def _problem(self, message: str, hint: str = "") -> SpecError:
         way = f"{hint}, or {WITH_DOCKER}" if hint else WITH_DOCKER

@@ -194,15 +194,13 @@ class OciEngine:
 
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
         """Return reasons why a Dockerfile has to be run; see `Engine.refusals`."""
-        errors: dict[str, BuildmatrixError] = {}
-        if not jobs:
-            return errors
-        from buildmatrix.engines.oci.recipe import refusals
+        from buildmatrix.engines.oci.recipe import recipe
 
+        errors: dict[str, BuildmatrixError] = {}
         for job in jobs:
             made_of = _ingredients(job)
             try:
-                problems = refusals(made_of.spec, made_of.target, made_of.lock)
+                problems = recipe(made_of.spec, made_of.target, made_of.lock).problems
             except SpecError as error:
                 errors[job.id] = error
             else:

@@ -71,6 +71,14 @@ class InstalledFile:
     content: Callable[[], Iterable[bytes]] = tuple
 
 
+def file_of(
+    path: str, data: bytes, mode: int = 0o644, user: int = 0, group: int = 0
+) -> InstalledFile:
+    """Return a file with the content `data`."""
+    entry = LayerEntry(path, "file", mode, len(data), user=user, group=group)
+    return InstalledFile(entry, lambda: (data,))
+
+
 def site_packages(python: str) -> str:
     """Return the folder of libraries, relative to the root."""
     return f"{ENVIRONMENT}/lib/python{python}/site-packages"

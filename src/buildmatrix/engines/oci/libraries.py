@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from buildmatrix.base.child import bare_environment
 from buildmatrix.base.errors import ComponentError, UndecidedError
@@ -27,13 +28,14 @@ from buildmatrix.engines.oci.installation import (
     ENVIRONMENT,
     InstalledFile,
     InstalledWheel,
+    file_of,
     site_packages,
 )
-from buildmatrix.engines.oci.store import ImageStore, LayerPaths, folder, made_by, write_layer
+from buildmatrix.engines.oci.store import ImageStore, folder, made_by, write_layer
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import LayerEntry, StoredLayer, sort_key
+from buildmatrix.images.oci.layers import LayerEntry, LayerPaths, StoredLayer, sort_key
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target
@@ -65,8 +67,8 @@ def new_environment(python: BasePython) -> dict[str, InstalledFile]:
     }
     lines = "".join(f"{key} = {value}\n" for key, value in configuration.items())
     made = [
-        _file("pyvenv.cfg", lines.encode()),
-        _file(_LOCK, b"", 0o666),
+        file_of(f"{ENVIRONMENT}/pyvenv.cfg", lines.encode()),
+        file_of(f"{ENVIRONMENT}/{_LOCK}", b"", 0o666),
         _link("bin/python", python.executable),
         _link("bin/python3", "python"),
         _link(f"bin/python{minor}", "python"),
@@ -74,7 +76,8 @@ def new_environment(python: BasePython) -> dict[str, InstalledFile]:
         InstalledFile(LayerEntry(site_packages(minor), "folder", 0o755)),
     ]
     for name, data, mode in files:
-        made.append(_file(name, data.replace(here.encode(), f"python{minor}".encode()), mode))
+        data = data.replace(here.encode(), f"python{minor}".encode())
+        made.append(file_of(f"{ENVIRONMENT}/{name}", data, mode))
     return {file.entry.path: file for file in made}
 
 
@@ -108,28 +111,14 @@ def _written() -> tuple[tuple[tuple[str, bytes, int], ...], str]:
                 continue
             data = path.read_bytes().replace(os.fsencode(place), f"/{ENVIRONMENT}".encode())
             files.append((name, data, path.stat().st_mode & 0o777))
-        version = _setting(place / "pyvenv.cfg", "uv")
-    return tuple(files), version
-
-
-def _setting(path: Path, key: str) -> str:
-    for line in path.read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == key:
-            return value.strip()
-    return ""
-
-
-def _file(name: str, data: bytes, mode: int = 0o644) -> InstalledFile:
-    entry = LayerEntry(f"{ENVIRONMENT}/{name}", "file", mode, len(data))
-    return InstalledFile(entry, lambda: (data,))
+        settings = (place / "pyvenv.cfg").read_text(encoding="utf-8")
+        version = re.search(r"^uv *= *(.*?) *$", settings, re.MULTILINE)
+    return tuple(files), version[1] if version else ""
 
 
 def _link(name: str, target: str) -> InstalledFile:
     return InstalledFile(LayerEntry(f"{ENVIRONMENT}/{name}", "symlink", 0o777, target=target))
 
-
-T = TypeVar("T")
 
 #: Minimum bytes of a wheel with its own layer.
 HEAVY: Final = 1 << 20
@@ -152,24 +141,10 @@ class ChosenWheel:
         return f"{self.package.name} {self.package.version}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryLayer:
-    """A layer of the environment, and its distribution; empty for the rest."""
-
-    layer: StoredLayer
-    origin: str
-
-
 class Libraries:
     """Builder of the library layers of one target."""
 
-    def __init__(
-        self,
-        target: Target,
-        lock: Lock,
-        store: ImageStore,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, target: Target, lock: Lock, store: ImageStore, progress: Progress) -> None:
         self._target = target
         self._lock = lock
         self._store = store
@@ -177,11 +152,9 @@ class Libraries:
         self._made_by = made_by()
         #: Downloaded wheels of the required ones.
         self._fetched = self._total = 0
-        #: Key of a layer → its paths.
-        self._paths: dict[str, LayerPaths] = {}
 
-    def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
-        """Return the layers of heavy distributions by name, and the rest.
+    def layers(self, base: BaseFiles, python: BasePython) -> dict[str, StoredLayer]:
+        """Return distribution → its layer, sorted; the layer of the rest is last, without a name.
 
         Raises UndecidedError for a wheel that cannot be fetched or installed, and BuildError.
         """
@@ -190,44 +163,34 @@ class Libraries:
             for package in sorted(self._lock.packages, key=lambda package: package.name)
             if (wheel := choose_wheel(package, self._target)) is not None
         ]
-        heavy = self._heavy(chosen)
+        largest = sorted(chosen, key=lambda item: (-self._size(item), item.origin))
+        heavy = [item for item in largest if self._size(item) >= HEAVY][:MOST_HEAVY]
         light = [item for item in chosen if item not in heavy]
         rest_key = self._rest_key(light, python, base)
-        rest = self._known(rest_key)
-        layers = {item.origin: self._known(self._key(item)) for item in heavy}
-        wanted = [item for item in heavy if layers[item.origin] is None]
-        if rest is None:
-            wanted += light
+        rest = self._store.layer(rest_key)
+        stored = {item.origin: self._store.layer(self._key(item)) for item in heavy}
+        # Largest first: smaller ones fill the gaps.
+        wanted = [
+            item
+            for item in largest
+            if (stored[item.origin] is None if item in heavy else rest is None)
+        ]
         self._fetched, self._total = 0, len(wanted)
 
         def work(item: ChosenWheel) -> StoredLayer | None:
             path = self._fetch(item)
-            return self._heavy_layer(item, path) if item in heavy else None
+            if item not in heavy:
+                return None
+            return self._store.make_once(self._key(item), lambda: self._heavy_layer(item, path))
 
-        # Largest first: smaller ones fill the gaps.
-        wanted.sort(key=lambda item: (-self._size(item), item.origin))
         made = side_by_side(work, wanted, _FETCHES, "wheel")
-        layers.update(
-            {item.origin: layer for item, layer in zip(wanted, made, strict=True) if layer}
+        stored |= {item.origin: layer for item, layer in zip(wanted, made, strict=True) if layer}
+        layers = {origin: layer for origin, layer in sorted(stored.items()) if layer is not None}
+        layers[""] = rest or self._store.make_once(
+            rest_key, lambda: self._rest_layer(light, python, base)
         )
-        if rest is None:
-            with self._store.once(rest_key):
-                rest = self._known(rest_key)
-                if rest is None:
-                    self._progress.step(self._target.id, "layer of the other distributions")
-                    rest = self._rest_layer(rest_key, light, python, base)
-        _check_folders([self._paths[key] for key in (*map(self._key, heavy), rest_key)])
-        result = [
-            LibraryLayer(layer, origin) for origin, layer in layers.items() if layer is not None
-        ]
-        return [*result, LibraryLayer(rest, "")]
-
-    # Selection
-
-    def _heavy(self, chosen: Sequence[ChosenWheel]) -> list[ChosenWheel]:
-        heavy = [item for item in chosen if self._size(item) >= HEAVY]
-        heavy = sorted(heavy, key=lambda item: (-self._size(item), item.origin))[:MOST_HEAVY]
-        return sorted(heavy, key=lambda item: item.origin)
+        _check_folders(layer.paths for layer in layers.values())
+        return layers
 
     def _size(self, item: ChosenWheel) -> int:
         """Return bytes of a wheel; fetches it if the lock has no size."""
@@ -253,21 +216,6 @@ class Libraries:
 
     # Creation
 
-    def _known(self, key: str) -> StoredLayer | None:
-        """Return the layer stored under `key`, if its paths are stored as well."""
-        layer = self._store.layer(key)
-        if layer is not None and key not in self._paths:
-            paths = self._store.paths(key)
-            if paths is None:
-                return None
-            self._paths[key] = paths
-        return layer
-
-    def _keep(self, key: str, layer: StoredLayer, paths: LayerPaths) -> None:
-        self._paths[key] = paths
-        self._store.keep_paths(key, paths)
-        self._store.keep(key, layer)
-
     def _fetch(self, item: ChosenWheel) -> Path:
         path = self._store.wheels.fetch(item.wheel, self._lock)
         self._fetched += 1
@@ -276,27 +224,20 @@ class Libraries:
         return path
 
     def _heavy_layer(self, item: ChosenWheel, path: Path) -> StoredLayer:
-        key = self._key(item)
-        with self._store.once(key):
-            layer = self._known(key)
-            if layer is not None:
-                return layer
-            self._progress.step(self._target.id, f"layer of {item.origin}")
-            with self._store.making, ExitStack() as held:
-                files = self._installed(item, path, held).files
-                layer = self._written(item.origin, files)
-            self._keep(key, layer, {item.origin: _paths(files)})
-            return layer
+        self._progress.step(self._target.id, f"layer of {item.origin}")
+        with self._store.making, ExitStack() as held:
+            files = self._installed(item, path, held)
+            return self._write(item.origin, files, {item.origin: _paths(files)})
 
     def _rest_layer(
-        self, key: str, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
+        self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
     ) -> StoredLayer:
+        self._progress.step(self._target.id, "layer of the other distributions")
         with self._store.making, ExitStack() as held:
             files: dict[str, InstalledFile] = {}
             paths: LayerPaths = {}
             for item in light:
-                path = self._store.wheels.path(item.wheel)
-                installed = self._installed(item, path, held).files
+                installed = self._installed(item, self._store.wheels.path(item.wheel), held)
                 paths[item.origin] = _paths(installed)
                 # If two distributions have the same path, the later name always wins.
                 files.update((file.entry.path, file) for file in installed)
@@ -304,37 +245,27 @@ class Libraries:
             paths["the environment"] = _paths(environment.values())
             _check_folders([paths])
             files |= environment
-            files |= {
-                entry.path: InstalledFile(entry)
-                for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755))
-            }
-            layer = self._written(
-                "the environment", [files[path] for path in sorted(files, key=sort_key)]
-            )
-        self._keep(key, layer, paths)
-        return layer
+            for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755)):
+                files[entry.path] = InstalledFile(entry)
+            ordered = [files[path] for path in sorted(files, key=sort_key)]
+            return self._write("the environment", ordered, paths)
 
-    def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> InstalledWheel:
+    def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> Sequence[InstalledFile]:
         package = item.package
-
-        def read() -> InstalledWheel:
+        with _naming(item.wheel.filename):
             tree = held.enter_context(WheelTree(path, located=str))
-            return InstalledWheel(tree, package.name, package.version, self._target.python)
+            return InstalledWheel(tree, package.name, package.version, self._target.python).files
 
-        return _name_errors(item.wheel.filename, read)
-
-    def _written(self, origin: str, files: Iterable[InstalledFile]) -> StoredLayer:
-        def write() -> StoredLayer:
-            with writing(self._store.layout.folder):
-                return write_layer(files, self._store)
-
-        return _name_errors(origin, write)
+    def _write(self, origin: str, files: Iterable[InstalledFile], paths: LayerPaths) -> StoredLayer:
+        with _naming(origin), writing(self._store.layout.folder):
+            return replace(write_layer(files, self._store), paths=paths)
 
 
-def _name_errors(name: str, work: Callable[[], T]) -> T:
-    """Call `work`; add the wheel's name to its errors."""
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Add the wheel's name to errors."""
     try:
-        return work()
+        yield
     except UndecidedError as error:
         raise UndecidedError(f"{name}: {error.message}") from error
     except Unreadable as error:

@@ -7,15 +7,11 @@ template may change everything else.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from buildmatrix.base.errors import Problem
 from buildmatrix.engines.oci.apt import missing_programs
@@ -40,12 +36,12 @@ from buildmatrix.engines.render.dockerfile import (
     render_piece,
     template_of,
 )
-from buildmatrix.images.oci.documents import Execution
-from buildmatrix.images.oci.layers import FIXED_TIME
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.selection import refusal
 from buildmatrix.matrix.model import Spec, Target, User
 
+#: Hint that always applies.
+WITH_DOCKER: Final = "build with `--engine docker`"
 #: Placeholder of the list of packages in macros.
 _PACKAGES: Final = "zzpackageszz"
 #: Variables that affect uv, or its choice of Python.
@@ -53,90 +49,57 @@ _OF_BUILD = re.compile(r"UV_.*|PIP_.*|PYTHON.*|PATH|HOME|VIRTUAL_ENV|LD_.*|SSL_.
 
 
 @dataclass(frozen=True, slots=True)
-class SystemPackages:
-    """Debian packages of the final image, and its Python if the base has none."""
+class Step:
+    """An instruction of the last stage."""
 
-    names: tuple[str, ...]
     at: DockerfileInstruction
 
 
+class Environment(Step):
+    """Add the virtual environment."""
+
+
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The target's user."""
+class Account(Step):
+    """Add a user."""
 
     user: User
-    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
-    """The virtual environment."""
+class SystemPackages(Step):
+    """Add Debian packages; the base must have the target's Python."""
 
-    at: DockerfileInstruction
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """A file or folder of the context, and its destination; a trailing slash counts."""
+class Copy(Step):
+    """Add a file or folder of the context at a destination; a trailing slash counts."""
 
     source: str
     destination: Word
-    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
-class WorkFolder:
-    """Working folder of commands, created if missing."""
-
-    path: Word
-    at: DockerfileInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class Variables:
-    """Environment variables."""
+class Pairs(Step):
+    """Set names to values: ENV and LABEL."""
 
     values: tuple[tuple[str, Word], ...]
-    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
-    """Labels."""
-
-    values: tuple[tuple[str, Word], ...]
-    at: DockerfileInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class RunAs:
-    """The user of commands."""
-
-    user: Word
-    at: DockerfileInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """CMD or ENTRYPOINT; a string is for the shell."""
-
-    is_entrypoint: bool
-    words: tuple[str, ...] | str
-    at: DockerfileInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """EXPOSE, VOLUME or STOPSIGNAL, which only change the configuration."""
+class Words(Step):
+    """Set words of the configuration: WORKDIR, USER, EXPOSE, VOLUME and STOPSIGNAL."""
 
     words: tuple[Word, ...]
-    at: DockerfileInstruction
 
 
-Step = (
-    SystemPackages | Account | Environment | Copy | WorkFolder | Variables | Labels | RunAs
-    | Command | Declaration
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Command(Step):
+    """Set CMD or ENTRYPOINT; a string is for the shell."""
+
+    words: tuple[str, ...] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +107,18 @@ class Recipe:
     """The steps from the base image of a target to its image."""
 
     steps: tuple[Step, ...]
-    #: Unsupported instructions.
+    #: Reasons why this engine cannot follow them.
     problems: tuple[Problem, ...]
 
 
 def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
-    """Return the recipe of `target`. Raises `SpecError` if its template cannot be rendered."""
-    environment = make_environment(spec.root)
-    text = dockerfile(environment, spec, target, lock)
-    target = add_build_parts(target, build_of(spec, target))
-    macros = {
-        name: tuple(instructions(render_piece(environment, _MACROS + call, {"target": target})))
-        for name, call in _CALLS.items()
-    }
-    is_compiled = any(package.source_only for package in lock.packages)
-    return _RecipeReader(spec, target, text, macros, is_compiled).recipe()
+    """Return the recipe of `target`, with its problems, their places and hints.
+
+    Cheap: nothing is fetched, and the base is not read. Problems of the base, such as a missing
+    Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
+    template cannot be rendered.
+    """
+    return _RecipeReader(spec, target, lock).recipe()
 
 
 _MACROS: Final = '{% import "_macros.j2" as pieces %}'
@@ -173,22 +133,26 @@ _CALLS: Final = {
 class _RecipeReader:
     """Parser of one Dockerfile; unsupported instructions are in `problems`."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        target: Target,
-        text: str,
-        macros: dict[str, tuple[DockerfileInstruction, ...]],
-        is_compiled: bool,
-    ) -> None:
+    def __init__(self, spec: Spec, target: Target, lock: Lock) -> None:
+        environment = make_environment(spec.root)
         self._spec = spec
-        self._target = target
-        self._text = text
-        self._macros = macros
-        self._is_compiled = is_compiled
+        self._lock = lock
+        self._text = dockerfile(environment, spec, target, lock)
+        self._target = target = add_build_parts(target, build_of(spec, target))
+        #: Macro → flags and text of its instructions.
+        self._macros = {
+            name: {
+                (step.flags, step.text)
+                for step in instructions(
+                    render_piece(environment, _MACROS + call, {"target": target})
+                )
+            }
+            for name, call in _CALLS.items()
+        }
         self._steps: list[Step] = []
         self._problems: list[Problem] = []
-        before, after = map(re.escape, macros["packages"][0].text.split(_PACKAGES))
+        ((_, packages),) = self._macros["packages"]
+        before, after = map(re.escape, packages.split(_PACKAGES))
         self._packages = re.compile(f"{before}([a-z0-9][a-z0-9+.:=~A-Z -]*|){after}")
 
     def recipe(self) -> Recipe:
@@ -196,19 +160,20 @@ class _RecipeReader:
             above, read = stages(self._text)
         except DockerfileError as error:
             self._problem(None, f"its Dockerfile cannot be built without a builder: {error}")
-            return Recipe((), tuple(self._problems))
-        for instruction in above:
-            if (instruction.keyword, instruction.text) != ("ARG", 'MIRROR=""'):
-                self._refuse(instruction)
-        for stage in read[:-1]:
-            self._helper(stage)
-        self._final(read[-1])
-        if not any(isinstance(step, Environment) for step in self._steps):
-            self._problem(
-                read[-1].begin,
-                "its Dockerfile copies no `/opt/venv` from the stage `build`, which is what this "
-                "engine makes",
-            )
+        else:
+            for instruction in above:
+                if (instruction.keyword, instruction.text) != ("ARG", 'MIRROR=""'):
+                    self._refuse(instruction)
+            for stage in read[:-1]:
+                self._helper(stage)
+            self._final(read[-1])
+            if not any(isinstance(step, Environment) for step in self._steps):
+                self._problem(
+                    read[-1].begin,
+                    "its Dockerfile copies no `/opt/venv` from the stage `build`, which is what "
+                    "this engine makes",
+                )
+        self._check_packages()
         return Recipe(tuple(self._steps), tuple(self._problems))
 
     def _helper(self, stage: Stage) -> None:
@@ -220,7 +185,7 @@ class _RecipeReader:
         if stage.name != "build":
             self._refuse(stage.begin)
             return
-        needed = {(step.flags, step.text) for step in self._macros["install"]}
+        needed = set(self._macros["install"])
         for instruction in stage.instructions:
             if instruction.keyword == "ENV":
                 self._check_variables(instruction)
@@ -229,7 +194,8 @@ class _RecipeReader:
             elif instruction.keyword == "RUN" and not instruction.flags:
                 names = self._packages.fullmatch(instruction.text)
                 # A compiler is only for packages without a wheel, which are refused by name.
-                if names is None or (names[1] and not self._is_compiled):
+                is_compiled = any(package.source_only for package in self._lock.packages)
+                if names is None or (names[1] and not is_compiled):
                     self._refuse(instruction)
             elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
                 self._refuse(instruction)
@@ -253,15 +219,13 @@ class _RecipeReader:
         readers: dict[str, Callable[[DockerfileInstruction], Step | None]] = {
             "RUN": self._run,
             "COPY": self._copy,
-            "WORKDIR": lambda at: WorkFolder(word(at.text), at),
-            "ENV": lambda at: Variables(pairs(at.text), at),
-            "LABEL": lambda at: Labels(pairs(at.text), at),
-            "USER": lambda at: RunAs(word(at.text), at),
-            "CMD": self._command,
-            "ENTRYPOINT": self._command,
-            "EXPOSE": self._declaration,
-            "VOLUME": self._declaration,
-            "STOPSIGNAL": self._declaration,
+            **dict.fromkeys(("ENV", "LABEL"), lambda at: Pairs(at, pairs(at.text))),
+            **dict.fromkeys(("WORKDIR", "USER"), lambda at: Words(at, (word(at.text),))),
+            **dict.fromkeys(
+                ("EXPOSE", "VOLUME", "STOPSIGNAL"),
+                lambda at: Words(at, tuple(map(word, _listed(at.text)))),
+            ),
+            **dict.fromkeys(("CMD", "ENTRYPOINT"), _command),
         }
         for instruction in stage.instructions:
             read = readers.get(instruction.keyword)
@@ -280,18 +244,17 @@ class _RecipeReader:
 
     def _run(self, instruction: DockerfileInstruction) -> Step | None:
         if self._is(instruction, "account"):
-            return Account(self._target.user, instruction)
+            return Account(instruction, self._target.user)
         if self._is(instruction, "check"):
             return None  # what it checks is made here
         names = None if instruction.flags else self._packages.fullmatch(instruction.text)
         if names is None:
             self._refuse(instruction)
             return None
-        return SystemPackages(tuple(names[1].split()), instruction)
+        return SystemPackages(instruction, tuple(names[1].split()))
 
     def _copy(self, instruction: DockerfileInstruction) -> Step | None:
-        paths = array(instruction.text)
-        paths = words(instruction.text) if paths is None else paths
+        paths = _listed(instruction.text)
         if instruction.flags == ("--from=build",) and paths == ["/opt/venv", "/opt/venv"]:
             return Environment(instruction)
         if instruction.flags:
@@ -305,25 +268,10 @@ class _RecipeReader:
         path = source.value({}).replace("[[]", "\0")
         if re.search(r"[*?\[\\]", path):
             raise DockerfileError("a wildcard")
-        return Copy(path.replace("\0", "["), word(paths[1]), instruction)
-
-    def _command(self, instruction: DockerfileInstruction) -> Step:
-        listed = array(instruction.text)
-        is_entrypoint = instruction.keyword == "ENTRYPOINT"
-        return Command(
-            is_entrypoint, instruction.text if listed is None else tuple(listed), instruction
-        )
-
-    def _declaration(self, instruction: DockerfileInstruction) -> Step:
-        listed = array(instruction.text)
-        texts = words(instruction.text) if listed is None else listed
-        return Declaration(tuple(map(word, texts)), instruction)
+        return Copy(instruction, path.replace("\0", "["), word(paths[1]))
 
     def _is(self, instruction: DockerfileInstruction, macro: str) -> bool:
-        return any(
-            (instruction.flags, instruction.text) == (expected.flags, expected.text)
-            for expected in self._macros[macro]
-        )
+        return (instruction.flags, instruction.text) in self._macros[macro]
 
     # Unsupported instructions
 
@@ -334,27 +282,57 @@ class _RecipeReader:
         )
 
     def _problem(self, instruction: DockerfileInstruction | None, message: str) -> None:
-        file, line = self._place(instruction)
-        self._problems.append(
-            Problem(
-                f"{self._target.id}: {message}",
-                file,
-                line,
-                hint="take the step out of the template, or build with `--engine docker`",
-            )
-        )
-
-    def _place(self, instruction: DockerfileInstruction | None) -> tuple[str, int | None]:
-        """Return file and line: in the template if its first line is unique there."""
+        """Add a problem with its place: in the template, if the first line is unique there."""
         template = template_of(self._spec.root, self._target)
-        path = self._spec.root / template
         is_ours = (builtin_templates() / template).is_file()
+        line = None
         if not is_ours and instruction is not None:
-            line = _only_line(path, instruction.first)
-            if line is not None:
-                return template, line
-        generated = self._spec.dockerfile(self._target.id)
-        return generated, instruction.line if instruction is not None else None
+            line = _only_line(self._spec.root / template, instruction.first)
+        file = template
+        if line is None:
+            file = self._spec.dockerfile(self._target.id)
+            line = instruction.line if instruction is not None else None
+        hint = "take the step out of the template, or build with `--engine docker`"
+        self._problems.append(Problem(f"{self._target.id}: {message}", file, line, hint=hint))
+
+    def _check_packages(self) -> None:
+        """Add problems of packages that cannot be installed here."""
+        target = self._target.id
+        for step in self._steps:
+            if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
+                self._problems.append(
+                    Problem(
+                        f"{target}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
+                        f"and this machine has no {missing[0]}",
+                        self._spec.dockerfile(target),
+                        step.at.line,
+                        hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
+                    )
+                )
+        for package in self._lock.packages:
+            why = refusal(package, self._target)
+            if why is not None:
+                file, _, line = package.place.rpartition(":")
+                self._problems.append(
+                    Problem(
+                        f"{target}: {package.name} {package.version} cannot be installed without "
+                        f"building it: {why}",
+                        file or self._target.lock,
+                        int(line) if line.isdecimal() else None,
+                        hint=f"put a wheel of it on an index, or {WITH_DOCKER}",
+                    )
+                )
+
+
+def _listed(text: str) -> list[str]:
+    """Return the words of a JSON array or of plain text."""
+    listed = array(text)
+    return words(text) if listed is None else listed
+
+
+def _command(at: DockerfileInstruction) -> Command:
+    listed = array(at.text)
+    return Command(at, at.text if listed is None else tuple(listed))
 
 
 def _only_line(path: Path, text: str) -> int | None:
@@ -364,86 +342,3 @@ def _only_line(path: Path, text: str) -> int | None:
         return None
     numbers = [number for number, line in enumerate(lines, 1) if line.strip() == text.strip()]
     return numbers[0] if len(numbers) == 1 else None
-
-
-# Configuration of the image
-
-
-def commanded(run: Execution, step: Command, *, is_command_ours: bool) -> Execution:
-    """Apply a CMD or ENTRYPOINT; `is_command_ours` if the CMD is not the base's."""
-    shell = run.shell or ("/bin/sh", "-c")
-    command = (*shell, step.words) if isinstance(step.words, str) else step.words
-    if not step.is_entrypoint:
-        return msgspec.structs.replace(run, cmd=command)
-    # Like BuildKit: the base's CMD belongs to the base's ENTRYPOINT.
-    cmd = run.cmd if is_command_ours else ()
-    return msgspec.structs.replace(run, entrypoint=command, cmd=cmd)
-
-
-def declared(run: Execution, keyword: str, values: Sequence[str]) -> Execution:
-    """Apply a STOPSIGNAL, VOLUME or EXPOSE."""
-    if keyword == "STOPSIGNAL":
-        return msgspec.structs.replace(run, stop_signal=" ".join(values))
-    if keyword == "VOLUME":
-        volumes = {**run.volumes, **{value: {} for value in values}}
-        return msgspec.structs.replace(run, volumes=volumes)
-    exposed = dict(run.exposed_ports)
-    exposed.update((value if "/" in value else f"{value}/tcp", {}) for value in values)
-    return msgspec.structs.replace(run, exposed_ports=exposed)
-
-
-def created() -> str:
-    """Return the creation time of images: a constant, for reproducible images.
-
-    Source: https://reproducible-builds.org/specs/source-date-epoch/.
-    """
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else FIXED_TIME
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# Unsupported targets, detected before any download
-
-
-#: Hint that always applies.
-WITH_DOCKER: Final = "build with `--engine docker`"
-
-
-def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
-    """Return why this engine cannot build `target`, with places and hints; none if it can.
-
-    Cheap: nothing is fetched, and the base is not read. Problems of the base, such as a missing
-    Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
-    template cannot be rendered.
-    """
-    return refusals_of(spec, target, lock, recipe(spec, target, lock))
-
-
-def refusals_of(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
-    """Do the same for an existing recipe of the three."""
-    problems = list(steps.problems)
-    for step in steps.steps:
-        if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
-            problems.append(
-                Problem(
-                    f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
-                    f"and this machine has no {missing[0]}",
-                    spec.dockerfile(target.id),
-                    step.at.line,
-                    hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
-                )
-            )
-    for package in lock.packages:
-        why = refusal(package, target)
-        if why is not None:
-            file, _, line = package.place.rpartition(":")
-            problems.append(
-                Problem(
-                    f"{target.id}: {package.name} {package.version} cannot be installed without "
-                    f"building it: {why}",
-                    file or target.lock,
-                    int(line) if line.isdecimal() else None,
-                    hint=f"put a wheel of it on an index, or {WITH_DOCKER}",
-                )
-            )
-    return problems

@@ -8,7 +8,7 @@ import os
 import posixpath
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -161,11 +161,7 @@ _MOST: Final = 50 << 30
 #: Seconds after which unused files are removed.
 _AGE: Final = 30 * DAY
 
-#: Distribution → its paths in a layer; folders end with a slash.
-LayerPaths = dict[str, list[str]]
-
 _LAYER: Final = msgspec.msgpack.Decoder(prepare_type(StoredLayer))
-_PATHS: Final = msgspec.msgpack.Decoder(prepare_type(LayerPaths))
 
 
 class ImageStore(Closing):
@@ -180,7 +176,7 @@ class ImageStore(Closing):
         self.wheels = WheelStore(folder / "wheels", offline=offline)
         #: Notes about layers of base images.
         self.notes = notes_store(cache)
-        self._layers = cache.store("image-layers", "1", limit=256 << 20, age=90 * DAY, by_use=True)
+        self._layers = cache.store("image-layers", "2", limit=256 << 20, age=90 * DAY, by_use=True)
         self.pool = ThreadPoolExecutor(processors(), "compress")
         #: Limits concurrently created layers: more would only need more memory.
         self.making = threading.Semaphore(processors())
@@ -200,17 +196,17 @@ class ImageStore(Closing):
         layer = self._layers.load(key, _LAYER)
         return layer if layer is not None and self.layout.has(layer.descriptor) else None
 
-    def keep(self, key: str, layer: StoredLayer) -> None:
-        """Store a layer; `key` must include everything that its bytes depend on."""
-        self._layers.save(key, layer)
+    def make_once(self, key: str, make: Callable[[], StoredLayer]) -> StoredLayer:
+        """Return the layer stored under `key`, else that of `make`, which one thread calls.
 
-    def paths(self, key: str) -> LayerPaths | None:
-        """Return the paths in the layer of `key`, if stored."""
-        return self._layers.load(f"paths {key}", _PATHS)
-
-    def keep_paths(self, key: str, paths: LayerPaths) -> None:
-        """Store the paths in the layer of `key`."""
-        self._layers.save(f"paths {key}", paths)
+        `key` must include everything that the layer's bytes depend on.
+        """
+        with self.once(key):
+            layer = self.layer(key)
+            if layer is None:
+                layer = make()
+                self._layers.save(key, layer)
+            return layer
 
     @contextmanager
     def once(self, key: str) -> Iterator[None]:

@@ -6,10 +6,10 @@ import hashlib
 import json
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
@@ -133,6 +133,10 @@ def is_whiteout(path: str) -> bool:
     return f"/{WHITEOUT}" in f"/{path}"
 
 
+#: Distribution → its paths in a layer; folders end with a slash.
+LayerPaths = Mapping[str, Sequence[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLayer:
     """A layer in an image layout."""
@@ -140,6 +144,8 @@ class StoredLayer:
     descriptor: Descriptor
     #: Digest of its uncompressed bytes.
     diff_id: str
+    #: The paths of distributions, if it holds some.
+    paths: LayerPaths = field(default_factory=dict)
 
 
 @contextmanager
