@@ -287,26 +287,22 @@ class SharedEntries:
     def _request(self, action: Action, work: Callable[[], Result], size: int = 0) -> Result | None:
         if time.monotonic() < self._paused_until.get(action, 0.0):
             return None
-        answer = self._call(self._patience + TIMEOUT_PER_MB * size / 1e6, work)
-        if isinstance(answer, _Failure):
-            self._record_failure(action, answer)
+        seconds = self._patience + TIMEOUT_PER_MB * size / 1e6
+        try:
+            if self.is_near is None:
+                self.is_near = _call_with_timeout(seconds, self._place.is_near)
+            # A thread per request takes a tenth of a worker's time for a small image.
+            answer = work() if self.is_near else _call_with_timeout(seconds, work)
+        except Exception as error:
+            self._record_failure(action, error)
             return None
         self._failures[action] = 0
         return answer
 
-    def _call(self, seconds: float, work: Callable[[], Result]) -> Result | _Failure:
-        if self.is_near is None:
-            is_near = _call_with_timeout(seconds, self._place.is_near)
-            if isinstance(is_near, _Failure):
-                return is_near
-            self.is_near = is_near
-        # A thread per request takes a tenth of a worker's time for a small image.
-        return _call_safely(work) if self.is_near else _call_with_timeout(seconds, work)
-
-    def _record_failure(self, action: Action, failure: _Failure) -> None:
+    def _record_failure(self, action: Action, error: Exception) -> None:
         with self._lock:
             count = self._failures[action] = self._failures.get(action, 0) + 1
-            if failure.is_slow or count >= MAX_FAILURES:
+            if isinstance(error, _SlowRequest) or count >= MAX_FAILURES:
                 self._paused_until[action] = time.monotonic() + self._rest
             is_new = action not in self._reported
             self._reported.add(action)
@@ -314,36 +310,21 @@ class SharedEntries:
             self._place.renew()
         if is_new:
             self._note(
-                f"the store {self._label} cannot {action}: {failure.why}; missing entries are "
+                f"the store {self._label} cannot {action}: {_format_error(error)}; missing entries are "
                 f"read again by each worker of {gethostname()}"
             )
 
 
-class _Failure:
-    """Reason of a failed request."""
-
-    def __init__(self, why: str, *, is_slow: bool = False) -> None:
-        self.why = why
-        self.is_slow = is_slow
+class _SlowRequest(Exception):
+    """A request without an answer in time."""
 
 
-def _call_safely(work: Callable[[], Result]) -> Result | _Failure:
-    """Call `work`; return its result or failure."""
-    try:
-        return work()
-    except Exception as error:
-        return _Failure(_format_error(error))
-
-
-def _call_with_timeout(seconds: float, work: Callable[[], Result]) -> Result | _Failure:
-    """Call `work` with a timeout."""
-    try:
-        ended = ended_within(seconds, work, "store")
-        if ended is not None:
-            return ended.result()
-    except Exception as error:
-        return _Failure(_format_error(error))
-    return _Failure(f"it does not answer within {seconds:.0f} s", is_slow=True)
+def _call_with_timeout(seconds: float, work: Callable[[], Result]) -> Result:
+    """Call `work` in a thread with a timeout. Raises `_SlowRequest`, and errors of `work`."""
+    ended = ended_within(seconds, work, "store")
+    if ended is None:
+        raise _SlowRequest(f"it does not answer within {seconds:.0f} s")
+    return ended.result()
 
 
 def _format_error(error: Exception) -> str:
