@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
+from queue import Empty, Full, Queue, SimpleQueue
 from typing import Generic, TypeVar
 
 import msgspec
@@ -143,3 +143,59 @@ def _interrupts(mark: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: Seconds between checks while a thread waits.
+_INTERVAL = 0.1
+
+
+def read_ahead(
+    chunks: Iterable[bytes],
+    held: int,
+    name: str,
+    check: Callable[[], None] = lambda: None,
+    *,
+    is_awaited: bool = True,
+) -> Generator[bytes, None, None]:
+    """Yield `chunks`, and read up to `held` of them ahead in a thread.
+
+    Raises errors of `chunks`, and of `check`, which is called while waiting. The thread has ended
+    at the end of the generator if it `is_awaited`; else, whoever closes the source ends it.
+    """
+    queue: Queue[bytes | Exception | None] = Queue(held)
+    is_closed = threading.Event()
+
+    def put(item: bytes | Exception | None) -> None:
+        while not is_closed.is_set():
+            with suppress(Full):
+                return queue.put(item, timeout=_INTERVAL)
+
+    def fill() -> None:
+        try:
+            for chunk in chunks:
+                put(chunk)
+                if is_closed.is_set():
+                    return
+            put(None)
+        except Exception as error:
+            put(error)
+
+    thread = threading.Thread(target=fill, name=name, daemon=True)
+    thread.start()
+    try:
+        while True:
+            check()
+            try:
+                # Ctrl-C does not end a wait without a timeout.
+                item = queue.get(timeout=_INTERVAL)
+            except Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        is_closed.set()
+        if is_awaited:
+            thread.join()

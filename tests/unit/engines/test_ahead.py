@@ -8,17 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from buildmatrix.base.errors import Interrupted
-from buildmatrix.engines.docker.containers import HELD, read_ahead
+from buildmatrix.base.threads import read_ahead
 
-
-def never() -> bool:
-    return False
+HELD = 8
 
 
 def test_all_chunks_come_in_their_order() -> None:
     chunks = [bytes([number]) for number in range(5 * HELD)]
-    assert list(read_ahead(chunks, never)) == chunks
+    assert list(read_ahead(chunks, HELD, "ahead")) == chunks
 
 
 def test_what_breaks_the_export_breaks_the_reader_behind_the_chunks_before() -> None:
@@ -26,7 +23,7 @@ def test_what_breaks_the_export_breaks_the_reader_behind_the_chunks_before() -> 
         yield b"a"
         raise ConnectionResetError("the daemon went away")
 
-    ahead = read_ahead(broken(), never)
+    ahead = read_ahead(broken(), HELD, "ahead")
     assert next(ahead) == b"a"
     with pytest.raises(ConnectionResetError, match="the daemon went away"):
         next(ahead)
@@ -40,10 +37,15 @@ def test_a_daemon_that_says_nothing_does_not_keep_a_user_who_stops() -> None:
         silent.wait(300)
 
     stopped = False
-    ahead = read_ahead(chunks(), lambda: stopped)
+
+    def check() -> None:
+        if stopped:
+            raise InterruptedError
+
+    ahead = read_ahead(chunks(), HELD, "ahead", check, is_awaited=False)
     assert next(ahead) == b"a"
     stopped = True
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedError):
         next(ahead)
     silent.set()
 
@@ -61,14 +63,8 @@ def test_a_reader_that_leaves_ends_the_reading() -> None:
             ended.set()
 
     source = chunks()
-    # Threads of other tests may take a while to end.
-    before = set(threading.enumerate())
-    with closing(read_ahead(source, never)) as ahead:
+    with closing(read_ahead(source, HELD, "ahead")) as ahead:
         next(ahead)
-    started = [one for one in threading.enumerate() if one.name == "ahead" and one not in before]
-    (thread,) = started or [None]
-    if thread is not None:
-        thread.join(300)
     assert len(taken) <= HELD + 3
     source.close()
     assert ended.is_set()

@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from queue import Empty, Full, Queue
 
 import docker
 import requests
@@ -24,63 +22,9 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig
 
 from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.base.threads import read_ahead
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.process import plain
-
-# Read-ahead
-
-
-#: Maximum chunks in memory.
-HELD = 8
-#: Seconds between checks for cancellation.
-_QUEUE_INTERVAL = 0.2
-
-
-def read_ahead(
-    chunks: Iterable[bytes], cancelled: Callable[[], bool]
-) -> Generator[bytes, None, None]:
-    """Yield `chunks`, and read up to `HELD` of them ahead in a thread.
-
-    Raises errors of `chunks`, and `Interrupted` soon after `cancelled` returns True, even during a
-    slow read. The caller must also close the source of `chunks`, which ends the thread.
-    """
-    queue: Queue[bytes | Exception | None] = Queue(HELD)
-    closed = threading.Event()
-
-    def put(item: bytes | Exception | None) -> None:
-        while not closed.is_set():
-            try:
-                return queue.put(item, timeout=_QUEUE_INTERVAL)
-            except Full:
-                continue
-
-    def fill() -> None:
-        try:
-            for chunk in chunks:
-                put(chunk)
-                if closed.is_set():
-                    return
-            put(None)
-        except Exception as error:
-            put(error)
-
-    threading.Thread(target=fill, name="ahead", daemon=True).start()
-    try:
-        while True:
-            if cancelled():
-                raise Interrupted("interrupted while an image was read")
-            try:
-                item = queue.get(timeout=_QUEUE_INTERVAL)
-            except Empty:
-                continue
-            if item is None:
-                return
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        closed.set()
-
 
 #: Limits of containers with a user's command: memory in bytes, processes.
 MEMORY = 8 << 30
@@ -89,8 +33,8 @@ PROCESSES = 4096
 OUTPUT = 1 << 20
 #: Timeout of the daemon in seconds.
 _PATIENCE = 60
-#: Bytes per read of an exported image.
-_CHUNK = 1 << 20
+#: Bytes per read of an exported image, and maximum chunks in memory.
+_CHUNK, _HELD = 1 << 20, 8
 #: Seconds between checks of a running container.
 _INTERVAL = 0.1
 
@@ -213,9 +157,14 @@ def export(
         def chunks() -> Iterator[bytes]:
             yield from client.images.get(reference).save(chunk_size=_CHUNK)
 
+        def check() -> None:
+            if cancelled():
+                raise Interrupted("interrupted while an image was read")
+
+        # Includes the request itself: a daemon may hang before the first chunk.
+        ahead = read_ahead(chunks(), _HELD, "ahead", check, is_awaited=False)
         try:
-            # Includes the request itself: a daemon may hang before the first chunk.
-            with contextlib.closing(read_ahead(chunks(), cancelled)) as ahead:
+            with contextlib.closing(ahead):
                 yield ahead
         except ImageNotFound as error:
             raise UndecidedError(f"there is no image {reference} on this machine") from error

@@ -13,18 +13,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import islice
-from queue import Empty, Full, Queue
 from typing import Any
 
 import msgspec
 
-from buildmatrix.base.threads import prepare_type
+from buildmatrix.base.threads import prepare_type, read_ahead
 from buildmatrix.facts.inventory.collect import is_content_read
 from buildmatrix.facts.inventory.distributions import remove_secrets
 from buildmatrix.facts.inventory.file_facts import (
@@ -183,8 +181,6 @@ _TEMPORARY_ERRORS = tuple(
 )
 #: Maximum chunks in the queue, up to 1 MiB each.
 _READY = 8
-#: Interval in seconds in which a waiting thread checks if it is still needed.
-_PATIENCE = 0.1
 
 
 def read_layer(
@@ -213,7 +209,9 @@ def read_layer(
     incoming = _HashedChunks(chunks, algorithm)
     plain = _HashedChunks(iter_decompressed(Slice(ForwardSource(incoming), 0, size)), "sha256")
     reader = _LayerReader(plain, extra, names_only)
-    ahead = _ReadAhead(plain)
+    # Download, decompression and hashing release the interpreter lock, while facts are found in
+    # Python. So a layer is read on two processors.
+    ahead = read_ahead(plain, _READY, "layer")
     entries = reader.entries(limit_entries(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
     try:
         packed = tuple(pack_entries(entries))
@@ -240,63 +238,6 @@ def read_layer(
         blocks=tuple(reader.blocks.blocks),
         is_final=reader.is_final,
     )
-
-
-class _ReadAhead:
-    """Iterator that reads `chunks` ahead in a thread of its own, until `close` returns.
-
-    Download, decompression and hashing release the interpreter lock, while facts are found in
-    Python. So a layer is read on two processors.
-    """
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._ready: Queue[bytes | Exception | None] = Queue(_READY)
-        self._is_closed = threading.Event()
-        self._is_done = False
-        self._thread = threading.Thread(target=self._work, name="layer", daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        while not self._is_done:
-            try:
-                # Ctrl-C does not end a wait without a timeout.
-                chunk = self._ready.get(timeout=_PATIENCE)
-            except Empty:
-                continue
-            if isinstance(chunk, bytes):
-                return chunk
-            self._is_done = True
-            if chunk is not None:
-                raise chunk
-        raise StopIteration
-
-    def close(self) -> None:
-        """Stop the thread and wait for it."""
-        self._is_closed.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        end: Exception | None = None
-        try:
-            for chunk in self._chunks:
-                if not self._put(chunk):
-                    return
-        except Exception as error:
-            end = error
-        self._put(end)
-
-    def _put(self, chunk: bytes | Exception | None) -> bool:
-        while not self._is_closed.is_set():
-            try:
-                self._ready.put(chunk, timeout=_PATIENCE)
-            except Full:
-                continue
-            return True
-        return False
 
 
 class _HashedChunks:

@@ -261,14 +261,18 @@ class Store:
         return entry
 
     def _read_entry(self, key: str, within: float | None) -> memoryview | None:
-        name = self._name(key)
-        path = self.path(key)
-        entry = None if path is None else self._read_file(path)
-        if entry is not None:
-            if not self._is_whole(entry, name):
-                self.remove(key)
-            elif _is_recent(entry, within):
-                return entry[_CONTENT_OFFSET:]
+        name, path = self._name(key), self.path(key)
+        if path is not None:
+            try:
+                entry = memoryview(self._read(path))
+                if not self._is_whole(entry, name):
+                    self.remove(key)
+                elif _is_recent(entry, within):
+                    return entry[_CONTENT_OFFSET:]
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                self._cache.report_failure(path, "be read", reason(error))
         if self._shared is None:
             return None
         entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
@@ -278,16 +282,6 @@ class Store:
         if path is not None and not self._shared.is_near:
             self._write(path, (entry,))
         return entry[_CONTENT_OFFSET:]
-
-    def _read_file(self, path: Path) -> memoryview | None:
-        """Read the file of an entry, valid or not; None if there is none."""
-        try:
-            return memoryview(self._read(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            self._cache.report_failure(path, "be read", reason(error))
-            return None
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, unless it is too large."""

@@ -310,8 +310,8 @@ class SharedEntries:
             self._place.renew()
         if is_new:
             self._note(
-                f"the store {self._label} cannot {action}: {_format_error(error)}; missing entries are "
-                f"read again by each worker of {gethostname()}"
+                f"the store {self._label} cannot {action}: {_format_error(error)}; missing entries "
+                f"are read again by each worker of {gethostname()}"
             )
 
 
