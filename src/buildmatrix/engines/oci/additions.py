@@ -6,17 +6,17 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
-from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.engines.oci.installation import InstalledFile, file_of
 from buildmatrix.engines.render.quoting import Ignored
 from buildmatrix.facts.trees.base import reason
+from buildmatrix.facts.trees.tar import Attributes
 from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry
 from buildmatrix.matrix.model import User
 
@@ -29,114 +29,82 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """A file, folder or link in the copied source; `path` is empty for the source itself."""
+    """A file, folder or link in the copied source; its path is empty for the source itself."""
 
-    path: str
-    kind: str
+    entry: LayerEntry
     place: Path
-    mode: int = 0o755
-    size: int = 0
-    target: str = ""
     sha256: str = ""
 
-
-class Context:
-    """The folder of a specification, as sent to a builder."""
-
-    def __init__(self, root: Path, ignored: Ignored) -> None:
-        self._root = root
-        self._ignored = ignored
-
-    @cached_property
-    def _real_root(self) -> Path:
-        return self._root.resolve()
-
-    def entries(self, source: str, subject: str) -> list[ContextEntry]:
-        """Return the sorted entries of the file or folder `source`, with hashes of files.
-
-        Raises SpecError about `subject` if the source is missing or outside of the context, and
-        UndecidedError if it is unreadable.
-        """
-        place = self._root / source
-        try:
-            real = place.resolve(strict=True)
-            path = real.relative_to(self._real_root).as_posix()
-        except (OSError, ValueError, RuntimeError):
-            raise self._missing(source, subject) from None
-        try:
-            entries = list(self._below(path if path != "." else "", "", real))
-        except OSError as error:
-            raise UndecidedError(
-                f"{subject}: {error.filename or source} cannot be read: {reason(error)}"
-            ) from error
-        if not entries:
-            raise self._missing(source, subject)
-        return entries
-
-    def _missing(self, source: str, subject: str) -> SpecError:
-        message = f"{subject}: `{source}` of `copy` is not there, or `.dockerignore` leaves it out"
-        return SpecError([Problem(message, ".dockerignore")])
-
-    def _below(self, path: str, inside: str, place: Path) -> Iterator[ContextEntry]:
-        """Yield entries in a folder: `path` is relative to the context, `inside` to the source."""
-        is_ignored = bool(path) and self._ignored(path)
-        status = place.lstat()
-        if stat.S_ISDIR(status.st_mode):
-            below: list[ContextEntry] = []
-            if not is_ignored or self._ignored.has_exceptions:
-                with os.scandir(place) as listed:
-                    names = sorted(entry.name for entry in listed)
-                for name in names:
-                    below += self._below(
-                        f"{path}/{name}".lstrip("/"), f"{inside}/{name}".lstrip("/"), place / name
-                    )
-            if below or not is_ignored:
-                yield ContextEntry(inside, "folder", place)
-                yield from below
-            return
-        if is_ignored:
-            return
-        if stat.S_ISLNK(status.st_mode):
-            target = os.readlink(place)  # noqa: PTH115 (Path would tidy it)
-            yield ContextEntry(inside, "symlink", place, 0o777, target=target)
-        elif stat.S_ISREG(status.st_mode):
-            mode = 0o755 if status.st_mode & 0o100 else 0o644
-            digest, size = _digest(place)
-            yield ContextEntry(inside, "file", place, mode, size, sha256=digest)
-        else:
-            raise UndecidedError(f"{path} is neither file, folder nor link, and cannot be copied")
-
-
-def copy_entry(entry: ContextEntry, path: str) -> InstalledFile:
-    """Return the layer's file for an entry with the destination `path`."""
-    new = LayerEntry(path, entry.kind, entry.mode, entry.size, entry.target)  # type: ignore[arg-type]
-    return InstalledFile(new, _content(entry) if entry.kind == "file" else tuple)
-
-
-def _content(entry: ContextEntry) -> Callable[[], Iterator[bytes]]:
-    def read() -> Iterator[bytes]:
+    def content(self) -> Iterator[bytes]:
+        """Yield the bytes of a file. Raises UndecidedError if it changed since it was hashed."""
         hasher = hashlib.sha256()
         try:
-            with entry.place.open("rb") as file:
+            with self.place.open("rb") as file:
                 while chunk := file.read(_CHUNK):
                     hasher.update(chunk)
                     yield chunk
         except OSError as error:
-            raise UndecidedError(f"{entry.place} cannot be read: {reason(error)}") from error
-        if hasher.hexdigest() != entry.sha256:
-            raise UndecidedError(f"{entry.place} changed while it was copy_entry; build again")
+            raise UndecidedError(f"{self.place} cannot be read: {reason(error)}") from error
+        if hasher.hexdigest() != self.sha256:
+            raise UndecidedError(f"{self.place} changed while it was copied; build again")
 
-    return read
+    def placed(self, path: str) -> InstalledFile:
+        """Return the layer's file for the destination `path`."""
+        content = self.content if self.entry.kind == "file" else tuple
+        return InstalledFile(replace(self.entry, path=path), content)
 
 
-def _digest(path: Path) -> tuple[str, int]:
-    hasher = hashlib.sha256()
-    size = 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-            size += len(chunk)
-    return hasher.hexdigest(), size
+def context_entries(root: Path, ignored: Ignored, source: str, subject: str) -> list[ContextEntry]:
+    """Return the sorted entries of the file or folder `source` of the context `root`, with hashes.
+
+    Raises SpecError about `subject` if the source is missing or outside of the context, and
+    UndecidedError if it is unreadable.
+    """
+    entries: list[ContextEntry] = []
+    try:
+        real = (root / source).resolve(strict=True)
+        path = real.relative_to(root.resolve()).as_posix()
+    except (OSError, ValueError, RuntimeError):
+        pass
+    else:
+        try:
+            entries += _entries_below(ignored, path if path != "." else "", "", real)
+        except OSError as error:
+            raise UndecidedError(
+                f"{subject}: {error.filename or source} cannot be read: {reason(error)}"
+            ) from error
+    if not entries:
+        message = f"{subject}: `{source}` of `copy` is not there, or `.dockerignore` leaves it out"
+        raise SpecError([Problem(message, ".dockerignore")])
+    return entries
+
+
+def _entries_below(ignored: Ignored, path: str, inside: str, place: Path) -> Iterator[ContextEntry]:
+    """Yield entries in a folder: `path` is relative to the context, `inside` to the source."""
+    is_ignored = bool(path) and ignored(path)
+    status = place.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        below: list[ContextEntry] = []
+        if not is_ignored or ignored.has_exceptions:
+            for name in sorted(os.listdir(place)):  # noqa: PTH208 (Path would make one per name)
+                inner = f"{path}/{name}".lstrip("/"), f"{inside}/{name}".lstrip("/")
+                below += _entries_below(ignored, *inner, place / name)
+        if below or not is_ignored:
+            yield ContextEntry(LayerEntry(inside, "folder", 0o755), place)
+            yield from below
+    elif is_ignored:
+        return
+    elif stat.S_ISLNK(status.st_mode):
+        target = os.readlink(place)  # noqa: PTH115 (Path would tidy it)
+        yield ContextEntry(LayerEntry(inside, "symlink", 0o777, target=target), place)
+    elif stat.S_ISREG(status.st_mode):
+        mode = 0o755 if status.st_mode & 0o100 else 0o644
+        with place.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = file.tell()
+        yield ContextEntry(LayerEntry(inside, "file", mode, size), place, digest)
+    else:
+        raise UndecidedError(f"{path} is neither file, folder nor link, and cannot be copied")
 
 
 # Accounts, added like `useradd` and `usermod` do.
@@ -170,10 +138,10 @@ class Accounts:
 
         Raises UndecidedError if `useradd` would fail.
         """
-        name = self._name_of(user.uid)
-        if name is None:
+        row = self._row("passwd", 2, str(user.uid))
+        if row is None:
             self._useradd(user)
-            name = user.name
+        name = user.name if row is None else row[0]
         missing = []
         for group in user.groups:
             if self._row("group", 0, group) is None:
@@ -187,14 +155,12 @@ class Accounts:
         files = [*self._homes]
         for name, data in self._changed.items():
             kept = self._base.entry(f"etc/{name.rstrip('-')}")
-            mode = kept.attributes.mode if kept else _MODES.get(name.rstrip("-"), 0o644)
-            user = kept.attributes.uid if kept else 0
-            group = kept.attributes.gid if kept else 0
+            new = Attributes(_MODES.get(name.rstrip("-"), 0o644))
+            owner = kept.attributes if kept else new
             place = self._placed(f"etc/{name}")
-            entry = LayerEntry(place, "file", mode, len(data), user=user, group=group)
-            files.append(_file(entry, data))
+            files.append(file_of(place, data, owner.mode, owner.uid, owner.gid))
         if files and self._base.entry("etc/.pwd.lock") is None:
-            files.append(_file(LayerEntry(self._placed("etc/.pwd.lock"), "file", 0o600), b""))
+            files.append(file_of(self._placed("etc/.pwd.lock"), b"", 0o600))
         return {file.entry.path: file for file in files}
 
     # useradd --uid U --user-group --create-home --no-log-init NAME
@@ -246,17 +212,16 @@ class Accounts:
             return  # useradd says so, and leaves it as it is
         home = self._placed(home)
         mode = self._mode("HOME_MODE", 0o777 & ~self._mode("UMASK", 0o022))
-        self._homes.append(_file(LayerEntry(home, "folder", mode, user=uid, group=uid)))
+        self._homes.append(InstalledFile(LayerEntry(home, "folder", mode, user=uid, group=uid)))
         skeleton = self._defaults.get("SKEL", "/etc/skel").strip("/")
         for path, entry in self._base.entries.items():
             if not path.startswith(f"{skeleton}/"):
                 continue
             place = f"{home}/{path.removeprefix(f'{skeleton}/')}"
             data = self._base.read(path) or b"" if entry.kind == "file" else b""
-            new = LayerEntry(
-                place, entry.kind, entry.attributes.mode, len(data), entry.target, uid, uid
-            )
-            self._homes.append(_file(new, data))
+            file = file_of(place, data, entry.attributes.mode, uid, uid)
+            new = replace(file.entry, kind=entry.kind, target=entry.target)
+            self._homes.append(replace(file, entry=new))
 
     # usermod --append --groups GROUP NAME
 
@@ -279,10 +244,6 @@ class Accounts:
         if not place:
             raise UndecidedError(f"/{path} leads through what is no folder in the base image")
         return place
-
-    def _name_of(self, uid: int) -> str | None:
-        row = self._row("passwd", 2, str(uid))
-        return None if row is None else row[0]
 
     def _row(self, file: str, column: int, value: str) -> list[str] | None:
         rows = (row for row in self._rows(file) if len(row) > column and row[column] == value)
@@ -324,7 +285,3 @@ def _settings(data: bytes | None, separator: str) -> Mapping[str, str]:
         if len(parts) == 2:
             settings[parts[0].strip()] = parts[1].strip().strip('"')
     return settings
-
-
-def _file(entry: LayerEntry, data: bytes = b"") -> InstalledFile:
-    return InstalledFile(entry, lambda: (data,))

@@ -16,7 +16,7 @@ import msgspec
 
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.engines.oci.additions import Accounts, Context, copy_entry
+from buildmatrix.engines.oci.additions import Accounts, context_entries
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
@@ -213,25 +213,25 @@ class _Assembly:
 
     def _add_copy(self, step: Copy) -> None:
         rules = Ignored(dockerignore(self._spec, self._target).splitlines())
-        entries = Context(self._spec.root, rules).entries(step.source, self._target.id)
+        copied = context_entries(self._spec.root, rules, step.source, self._target.id)
         named = step.destination.value(self._variables)
         destination = self._inside(named)
-        if entries[0].kind != "folder":
+        if copied[0].entry.kind != "folder":
             there = self._files.entry(destination)
             if named.endswith("/") or (there is not None and there.kind == "folder"):
                 destination = posixpath.join(destination, posixpath.basename(step.source))
         files = []
-        for entry in entries:
-            path = self._placed(posixpath.join(destination, entry.path))
+        for source in copied:
+            kind = source.entry.kind
+            path = self._placed(posixpath.join(destination, source.entry.path))
             there = self._files.entries.get(path)
-            if there is not None and (there.kind == "folder") != (entry.kind == "folder"):
+            if there is not None and (there.kind == "folder") != (kind == "folder"):
                 raise self._problem(
-                    f"`{step.at.shown}`: /{path} is a {there.kind} already, and would be a "
-                    f"{entry.kind}"
+                    f"`{step.at.shown}`: /{path} is a {there.kind} already, and would be a {kind}"
                 )
-            if path and (there is None or entry.kind != "folder"):
-                files.append(copy_entry(entry, path))
-        hashes = sorted(f"{entry.path}\0{entry.sha256}" for entry in entries)
+            if path and (there is None or kind != "folder"):
+                files.append(source.placed(path))
+        hashes = sorted(f"{source.entry.path}\0{source.sha256}" for source in copied)
         self._add(files, step.at, "\0".join(hashes))
 
     def _enter(self, step: Words) -> None:

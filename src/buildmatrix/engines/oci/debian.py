@@ -14,7 +14,7 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
-from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.engines.oci.installation import InstalledFile, file_of
 from buildmatrix.engines.oci.maintainer_scripts import find_effect
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
@@ -281,7 +281,7 @@ class DebianPackages:
                             f"{package.name}: /{path} is a link to what no file before it is"
                         )
                 entry = LayerEntry(place, member.kind, attributes.mode, size, target)
-                content = _content(member.data) if member.data is not None else tuple
+                content = member.data.chunks if member.data is not None else tuple
                 files[place] = InstalledFile(entry, content)
         except Unreadable as error:
             raise UndecidedError(f"{package.name} cannot be read: {error}") from error
@@ -328,14 +328,13 @@ class DebianPackages:
                     "Auto-Installed: 1\n\n"
                 )
         text = "\n".join(stanzas[name] for name in sorted(stanzas)) + "\n"
-        files |= _written("var/lib/dpkg/status", text.encode("utf-8", "surrogateescape"))
+        contents = self._interests(packages)
+        contents["var/lib/dpkg/status"] = text.encode("utf-8", "surrogateescape")
         if marks:
-            files |= _written(
-                "var/lib/apt/extended_states", marks.encode("utf-8", "surrogateescape")
-            )
-        return files | self._interests(packages)
+            contents["var/lib/apt/extended_states"] = marks.encode("utf-8", "surrogateescape")
+        return files | {path: file_of(path, data) for path, data in contents.items()}
 
-    def _interests(self, packages: Sequence[_Package]) -> dict[str, InstalledFile]:
+    def _interests(self, packages: Sequence[_Package]) -> dict[str, bytes]:
         """Return dpkg's lists of interested packages: lib/dpkg/trigdeferred.c and triglib.c."""
         lists: dict[str, bytes] = {}
         for package in packages:
@@ -348,11 +347,7 @@ class DebianPackages:
                 suffix = "/noawait" if kind == "interest-noawait" else ""
                 before = lists[path] if path in lists else self._base.read(path) or b""
                 lists[path] = before + f"{prefix}{package.info}{suffix}\n".encode()
-        return {
-            path: file
-            for name, data in lists.items()
-            for path, file in _written(name, data).items()
-        }
+        return lists
 
     def _info(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
@@ -362,11 +357,11 @@ class DebianPackages:
             if not self._is_excluded(path, member.kind):
                 lines.append(f"/{path}\n" if path else "/.\n")
         listed = "".join(lines).encode("utf-8", "surrogateescape")
-        files |= _written(f"var/lib/dpkg/info/{package.info}.list", listed)
-        for name, data in package.control.items():
+        for name, data in {**package.control, "list": listed}.items():
             if name != "control":
+                path = f"var/lib/dpkg/info/{package.info}.{name}"
                 mode = 0o755 if name in (*_SCRIPTS, "prerm", "postrm") else 0o644
-                files |= _written(f"var/lib/dpkg/info/{package.info}.{name}", data, mode)
+                files[path] = file_of(path, data, mode)
         return files
 
 
@@ -503,11 +498,3 @@ def _changed(base: BaseFiles) -> Iterator[str]:
             yield line
     for line in lines("statoverride"):
         yield line.split(" ", 3)[-1]
-
-
-def _content(data: Slice) -> Callable[[], Iterable[bytes]]:
-    return lambda: (data.read(at, CHUNK) for at in range(0, data.size, CHUNK))
-
-
-def _written(path: str, data: bytes, mode: int = 0o644) -> dict[str, InstalledFile]:
-    return {path: InstalledFile(LayerEntry(path, "file", mode, len(data)), lambda: (data,))}
