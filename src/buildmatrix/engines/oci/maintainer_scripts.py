@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from buildmatrix.engines.oci.shell import (
@@ -43,6 +42,15 @@ _HARMLESS_OUTPUT: Final = frozenset(
     {(">", "/dev/null"), (">&", "1"), (">&", "2"), ("<", "/dev/null")}
 )
 _HELPERS: Final = {"rm_conffile": 1, "mv_conffile": 2, "symlink_to_dir": 2, "dir_to_symlink": 2}
+#: Comparisons of no version with another one.
+_COMPARED_TO_NONE: Final = {
+    **{"lt": True, "le": True, "eq": False, "ne": True, "ge": False, "gt": False},
+    **{"lt-nl": False, "le-nl": False, "ge-nl": True, "gt-nl": True},
+}
+#: Programs of GLib, at their path in Debian.
+_INDEXERS = re.compile(
+    r"/usr/lib/([a-z0-9_]+-linux-gnu/)?glib-2\.0/(glib-compile-schemas|gio-querymodules)"
+)
 #: What the programs that install and run containers write.
 _SPECIAL: Final = (
     *("/dev/", "/proc/", "/run/", "/sys/", "/tmp/", "/var/tmp/", "/var/run/"),  # noqa: S108
@@ -68,13 +76,6 @@ class _End(Exception):
     """`exit 0`, or `return 0` of a function."""
 
 
-@dataclass
-class _State:
-    arguments: tuple[str, ...]
-    #: None for a value that is not known.
-    variables: dict[str, str | None] = field(default_factory=dict)
-
-
 #: Exit status of a command as a truth value; None if it is not known.
 _Status = bool | None
 
@@ -82,7 +83,9 @@ _Status = bool | None
 class _Script:
     def __init__(self, tree: Tree, arguments: Sequence[str]) -> None:
         self._tree = tree
-        self._state = _State(tuple(arguments), {"DPKG_ROOT": ""})
+        self._arguments = tuple(arguments)
+        #: None for a value that is not known.
+        self._variables: dict[str, str | None] = {"DPKG_ROOT": ""}
         self._functions: dict[str, Function] = {}
         self._calls = 0
         self._steps = _STEPS
@@ -139,7 +142,7 @@ class _Script:
 
     def _try(self, block: Block) -> None:
         """Follow commands that may run: afterward, variables that they set are not known."""
-        before = dict(self._state.variables)
+        before = dict(self._variables)
         if self._maybe > DEEPEST:
             raise Effect(0)
         self._maybe += 1
@@ -149,7 +152,7 @@ class _Script:
             pass  # The rest is followed for the other way.
         finally:
             self._maybe -= 1
-        after = self._state.variables
+        after = self._variables
         for name in {*before, *after}:
             if name not in before or name not in after or before[name] != after[name]:
                 after[name] = None
@@ -199,22 +202,22 @@ class _Script:
         return text
 
     def _expanded(self, part: Part, line: int) -> str | None:
-        name, state = part.parameter, self._state
+        name = part.parameter
         if part.commands is not None:
             return self._substituted(part.commands, line)
         if not name:
             return part.text
         if name in ("@", "*"):
-            return " ".join(state.arguments)
+            return " ".join(self._arguments)
         if name == "#":
-            return str(len(state.arguments))
+            return str(len(self._arguments))
         if name.isdigit():
             number = int(name)
-            value = state.arguments[number - 1] if 0 < number <= len(state.arguments) else ""
+            value = self._arguments[number - 1] if 0 < number <= len(self._arguments) else ""
             return None if number == 0 else value or part.text
-        if name not in state.variables:
+        if name not in self._variables:
             return None
-        known = state.variables[name]
+        known = self._variables[name]
         return (known or part.text) if known is not None else None
 
     def _substituted(self, commands: Block, line: int) -> str | None:
@@ -233,7 +236,7 @@ class _Script:
         fields: list[str | None] = []
         for word in node.words:
             if [part.parameter for part in word] == ["", "@"] and word[1].is_quoted:
-                fields += self._state.arguments
+                fields += self._arguments
                 continue
             value = self._value(word, node.line)
             is_quoted = any(part.is_quoted for part in word)
@@ -260,7 +263,7 @@ class _Script:
             value = self._value(word, node.line)
             if value is not None and (value[:1] == "~" or ":~" in value):
                 raise Effect(node.line)
-            self._state.variables[name] = value
+            self._variables[name] = value
         if not fields:
             return True
         command, arguments = fields[0] or "", fields[1:]
@@ -274,19 +277,20 @@ class _Script:
             if command == "[" and arguments[-1:] != ["]"]:
                 raise Effect(node.line)
             return self._test(arguments[:-1] if command == "[" else arguments, node.line)
-        known = _index if _INDEXERS.fullmatch(command) else _COMMANDS.get(command)
-        if known is None or None in arguments:
+        if None in arguments:
             raise Effect(node.line)
-        return _status_of(known(self._tree, [argument or "" for argument in arguments]), node.line)
+        words = [command, *(argument or "" for argument in arguments)]
+        return _command_status(self._tree, words, node.line)
 
     def _call(self, name: str, arguments: Sequence[str | None], line: int) -> _Status:
         if None in arguments or self._calls > DEEPEST:
             raise Effect(line)
         function = self._functions[name]
         if function.is_pathfind:
-            return _status_of(_which(self._tree, [argument or "" for argument in arguments]), line)
-        before = self._state.arguments
-        self._state.arguments = tuple(argument or "" for argument in arguments)
+            words = ["which", *(argument or "" for argument in arguments)]
+            return _command_status(self._tree, words, line)
+        before = self._arguments
+        self._arguments = tuple(argument or "" for argument in arguments)
         self._calls += 1
         try:
             return self.block(function.body)
@@ -294,7 +298,7 @@ class _Script:
             return True
         finally:
             self._calls -= 1
-            self._state.arguments = before
+            self._arguments = before
 
     def _test(self, words: Sequence[str | None], line: int) -> _Status:
         if len(words) > _MOST_WORDS:
@@ -352,156 +356,79 @@ def _exists(tree: Tree, operator: str, path: str) -> _Status:
     return operator == "-e" or (kind == "folder") == (operator == "-d")
 
 
-# Commands: each returns its status, or "effect".
-
-_Answer = bool | None | str
+# Commands
 
 
-def _status_of(answer: _Answer, line: int) -> _Status:
-    if isinstance(answer, str):
-        raise Effect(line)
-    return answer
+def _command_status(tree: Tree, words: Sequence[str], line: int) -> _Status:
+    """Return the status of a command without an effect. Raises `Effect` for others."""
+    match words:
+        case [":" | "true" | "echo" | "printf", *_]:
+            return True
+        case ["false", *_]:
+            return False
+        case ["set", *options] if all(re.fullmatch(r"[-+][eux]+", word) for word in options):
+            return True
+        case ["ldconfig" | "/sbin/ldconfig"] | ["umask", "022"]:
+            return True
+        case ["command", "-v", name] | ["which", name] if re.fullmatch(r"[a-z0-9][\w.+-]*", name):
+            kinds = {tree.kind(f"{folder}/{name}") for folder in _PATH.split(":")}
+            return False if kinds == {""} else None
+        case ["dpkg-maintscript-helper", *rest] if _is_harmless_help(tree, rest):
+            return True
+        case ["dpkg", *rest]:
+            # The version before is empty: there was none, which `-nl` takes for the latest.
+            match [word for word in rest if word != "--"]:
+                case ["--compare-versions", "", operator, version] if version:
+                    if operator in _COMPARED_TO_NONE:
+                        return _COMPARED_TO_NONE[operator]
+        case ["rm", *rest]:
+            paths = [word for word in rest if not re.fullmatch(r"-[rf]+|--", word)]
+            has_force = any(re.fullmatch(r"-r?fr?", word) for word in rest)
+            if has_force and all(_is_absent(tree, path) for path in paths):
+                return True
+        case ["cmp", "-s", one, other] if not (one.startswith("-") or other.startswith("-")):
+            return False if _is_absent(tree, one) or _is_absent(tree, other) else None
+        case ["update-alternatives", *rest]:
+            # A removal succeeds without a change if there is nothing of that name.
+            match [word for word in rest if word != "--quiet"]:
+                case ["--remove", name, _] if re.fullmatch(r"[\w.+-]+", name):
+                    if tree.kind(f"/var/lib/dpkg/alternatives/{name}") == "":
+                        return True
+        case ["mkdir", "-p", path] | ["install", "-d", path] if _exists(tree, "-d", path):
+            return True
+        case [program, folder] if _INDEXERS.fullmatch(program):
+            # It writes an index of the files of the folder, if there are any.
+            if folder.startswith("/usr/") and ".." not in folder and tree.is_empty(folder):
+                return None
+    raise Effect(line)
 
 
-def _succeed(_tree: Tree, _arguments: Sequence[str]) -> _Answer:
-    return True
-
-
-def _set(_tree: Tree, arguments: Sequence[str]) -> _Answer:
-    return True if all(re.fullmatch(r"[-+][eux]+", word) for word in arguments) else "effect"
-
-
-def _command(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    if len(arguments) != 2 or arguments[0] != "-v":
-        return "effect"
-    return _which(tree, arguments[1:])
-
-
-def _which(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    if len(arguments) != 1 or not re.fullmatch(r"[a-z0-9][\w.+-]*", arguments[0]):
-        return "effect"
-    kinds = {tree.kind(f"{folder}/{arguments[0]}") for folder in _PATH.split(":")}
-    return False if kinds == {""} else None
-
-
-def _helper(tree: Tree, arguments: Sequence[str]) -> _Answer:
+def _is_harmless_help(tree: Tree, words: Sequence[str]) -> bool:
     """Judge dpkg-maintscript-helper, which asks for the version that was installed before.
 
     Its two commands for folders also look for what the first of two scripts has set aside.
     """
-    name, *rest = arguments or ("",)
-    if name == "supports" and len(rest) == 1 and rest[0] in _HELPERS:
-        return True
+    name, *rest = words or ("",)
+    if name == "supports":
+        return len(rest) == 1 and rest[0] in _HELPERS
     if name not in _HELPERS or "--" not in rest:
-        return "effect"
+        return False
     mine, given = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
     paths = mine[: _HELPERS[name]] if name == "mv_conffile" else mine[:1]
-    if not _HELPERS[name] <= len(mine) <= _HELPERS[name] + 2 or "" in mine[: _HELPERS[name]]:
-        return "effect"
-    if not all(path.startswith("/") and ".." not in path for path in paths):
-        return "effect"
-    if given[:1] not in (["install"], ["configure"]) or any(given[1:]):
-        return "effect"
-    backup = f"{mine[0].rstrip('/')}.dpkg-backup"
-    return True if name.endswith("conffile") or tree.kind(backup) == "" else "effect"
-
-
-def _dpkg(_tree: Tree, arguments: Sequence[str]) -> _Answer:
-    """Judge a comparison with the version before: none, which `-nl` takes for the latest."""
-    words = [word for word in arguments if word != "--"]
-    if len(words) != 4 or words[:2] != ["--compare-versions", ""] or not words[3]:
-        return "effect"
-    earlier = {"lt": True, "le": True, "eq": False, "ne": True, "ge": False, "gt": False}
-    operator = words[2]
-    if operator.removesuffix("-nl") not in earlier:
-        return "effect"
-    if operator.endswith("-nl") and operator not in ("lt-nl", "le-nl", "ge-nl", "gt-nl"):
-        return "effect"
-    return earlier[operator.removesuffix("-nl")] != operator.endswith("-nl")
-
-
-def _loader_cache(_tree: Tree, arguments: Sequence[str]) -> _Answer:
-    return "effect" if arguments else True
-
-
-def _remove(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    paths = [word for word in arguments if not re.fullmatch(r"-[rf]+|--", word)]
-    has_force = any(re.fullmatch(r"-r?fr?", word) for word in arguments)
-    if not has_force or not all(_is_absent(tree, path) for path in paths):
-        return "effect"
-    return True
-
-
-def _compare(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    paths = arguments[1:]
-    if len(paths) != 2 or arguments[0] != "-s" or any(path.startswith("-") for path in paths):
-        return "effect"
-    return False if any(_is_absent(tree, path) for path in paths) else None
-
-
-def _alternatives(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    """Judge a removal, which succeeds without a change if there is nothing of that name."""
-    words = [word for word in arguments if word != "--quiet"]
-    if len(words) != 3 or words[0] != "--remove" or not re.fullmatch(r"[\w.+-]+", words[1]):
-        return "effect"
-    return True if tree.kind(f"/var/lib/dpkg/alternatives/{words[1]}") == "" else "effect"
-
-
-def _umask(_tree: Tree, arguments: Sequence[str]) -> _Answer:
-    return True if arguments == ["022"] else "effect"
-
-
-def _make_folder(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    if len(arguments) != 2 or arguments[0] not in ("-d", "-p"):
-        return "effect"
-    return True if _exists(tree, "-d", arguments[1]) is True else "effect"
-
-
-def _install(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    return _make_folder(tree, arguments) if arguments[:1] == ["-d"] else "effect"
-
-
-def _mkdir(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    return _make_folder(tree, arguments) if arguments[:1] == ["-p"] else "effect"
-
-
-def _index(tree: Tree, arguments: Sequence[str]) -> _Answer:
-    """Judge a program of GLib that writes an index of the files of a folder, if it has any."""
-    if len(arguments) != 1 or not arguments[0].startswith("/usr/") or ".." in arguments[0]:
-        return "effect"
-    return None if tree.is_empty(arguments[0]) else "effect"
+    return (
+        _HELPERS[name] <= len(mine) <= _HELPERS[name] + 2
+        and "" not in mine[: _HELPERS[name]]
+        and all(path.startswith("/") and ".." not in path for path in paths)
+        and given[:1] in (["install"], ["configure"])
+        and not any(given[1:])
+        and (name.endswith("conffile") or tree.kind(f"{mine[0].rstrip('/')}.dpkg-backup") == "")
+    )
 
 
 def _is_absent(tree: Tree, path: str) -> bool:
     if not path.startswith("/") or ".." in path or f"{path}/".startswith(_SPECIAL):
         return False
     return tree.kind(path) == ""
-
-
-_COMMANDS: Final[Mapping[str, Callable[[Tree, Sequence[str]], _Answer]]] = {
-    ":": _succeed,
-    "true": _succeed,
-    "echo": _succeed,
-    "printf": _succeed,
-    "false": lambda _tree, _arguments: False,
-    "set": _set,
-    "command": _command,
-    "which": _which,
-    "dpkg-maintscript-helper": _helper,
-    "dpkg": _dpkg,
-    "rm": _remove,
-    "cmp": _compare,
-    "update-alternatives": _alternatives,
-    "umask": _umask,
-    "mkdir": _mkdir,
-    "install": _install,
-    "ldconfig": _loader_cache,
-    "/sbin/ldconfig": _loader_cache,
-}
-#: Programs of GLib, at their path in Debian.
-_INDEXERS = re.compile(
-    r"/usr/lib/([a-z0-9_]+-linux-gnu/)?glib-2\.0/(glib-compile-schemas|gio-querymodules)"
-)
 
 
 def find_effect(text: str, arguments: Sequence[str], tree: Tree) -> int | None:
