@@ -29,7 +29,7 @@ from buildmatrix.images.oci.layers import (
     output_key,
     sort_key,
 )
-from buildmatrix.images.oci.layout import OciLayout, make_room, note_use, rename_written
+from buildmatrix.images.oci.layout import OciLayout, list_files, make_room, note_use, rename_written
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import local_path
@@ -106,15 +106,8 @@ class WheelStore(Closing):
 
     def prune(self, limit: int, age: float) -> None:
         """Prune wheels, and remove files of killed runs. Raises OSError."""
-        wheels: list[tuple[float, int, str]] = []
-        if not self.folder.is_dir():
-            return
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    wheels.append((status.st_mtime, status.st_size, entry.path))
-        make_room(wheels, limit, age)
+        if self.folder.is_dir():
+            make_room(list_files(self.folder), limit, age)
 
     def _fill(self, wheel: Wheel, lock: Lock, file: BinaryIO) -> str:
         """Append the missing bytes; return the hash of the whole file."""

@@ -98,6 +98,15 @@ def make_room(files: Iterable[tuple[float, int, str]], limit: int, age: float) -
     return freed
 
 
+def list_files(folder: Path) -> Iterator[tuple[float, int, str]]:
+    """Yield time of last use, bytes and path of everything in `folder`, for `make_room`."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                yield status.st_mtime, status.st_size, entry.path
+
+
 # Layouts
 
 
@@ -196,15 +205,10 @@ class OciLayout:
     @contextmanager
     def writer(self) -> Iterator[BlobWriter]:
         """Open a new blob, named at the end of the `with` statement, or removed after an error."""
-        unfinished = self._blob_folder("sha256") / f"{_UNFINISHED}{secrets.token_hex(16)}"
-        try:
-            with unfinished.open("xb") as file:
-                blob = BlobWriter(file)
-                yield blob
-                rename_written(file, unfinished, self.path(blob.digest))
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with self._unfinished(self._blob_folder("sha256")) as (file, unfinished):
+            blob = BlobWriter(file)
+            yield blob
+            rename_written(file, unfinished, self.path(blob.digest))
 
     def put(self, data: bytes, media_type: str) -> Descriptor:
         """Store a document, once for equal data."""
@@ -300,15 +304,11 @@ class OciLayout:
         now = time.time()
         blobs: list[tuple[float, int, str]] = []
         for folder in (self.folder / "blobs").glob("sha*"):
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    with suppress(FileNotFoundError):
-                        status = entry.stat(follow_symlinks=False)
-                        if entry.name.startswith(_UNFINISHED):
-                            if now - status.st_mtime > _ABANDONED:
-                                Path(entry.path).unlink()
-                        else:
-                            blobs.append((status.st_mtime, status.st_size, entry.path))
+            for used, size, path in list_files(folder):
+                if not Path(path).name.startswith(_UNFINISHED):
+                    blobs.append((used, size, path))
+                elif now - used > _ABANDONED:
+                    Path(path).unlink(missing_ok=True)
         return make_room(blobs, limit, age)
 
     # Inside
@@ -319,12 +319,17 @@ class OciLayout:
         return folder
 
     def _replace_file(self, name: str, data: bytes) -> None:
-        path = self.folder / name
-        unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(16)}")
+        with self._unfinished(self.folder) as (file, unfinished):
+            file.write(data)
+            rename_written(file, unfinished, self.folder / name)
+
+    @contextmanager
+    def _unfinished(self, folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+        """Create a file without its final name, which is removed after an error."""
+        unfinished = folder / f"{_UNFINISHED}{secrets.token_hex(16)}"
         try:
             with unfinished.open("xb") as file:
-                file.write(data)
-                rename_written(file, unfinished, path)
+                yield file, unfinished
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

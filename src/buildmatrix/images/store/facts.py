@@ -39,16 +39,12 @@ MAX_CACHED_BYTES = 1_000_000_000
 #: A file that changed this recently before it was read could change again with the same ctime: the
 #: kernel's clock for files ticks every 1 to 10 ms.
 SETTLED_NS = 100_000_000
-_CHUNK = 1 << 20
 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
-    hasher = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class FactCache:
