@@ -18,7 +18,14 @@ import msgspec
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
+from buildmatrix.facts.trees.archive import (
+    CHUNK,
+    MemorySource,
+    OpenFile,
+    Slice,
+    iter_decompressed,
+    safe_path,
+)
 from buildmatrix.facts.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
@@ -67,9 +74,7 @@ class NotedMember(msgspec.Struct, frozen=True, array_like=True):
     #: Raw bytes, as for the target of a link. Neither has to be text.
     name: bytes
     kind: Kind
-    mode: int
-    user: int
-    group: int
+    attributes: Attributes
     target: bytes = b""
     #: Stored content of a file; for an interpreter, its version strings.
     content: bytes | None = None
@@ -105,7 +110,7 @@ class BasePython:
 def notes_store(cache: Cache) -> Store:
     """Return the store of notes."""
     # The notes depend on this module and on the reader in `trees`.
-    version = f"3 {source_digest('facts/trees')}"
+    version = f"4 {source_digest('facts/trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 
@@ -132,17 +137,8 @@ def _read(blob: Slice) -> LayerNotes:
         content = _content(member, room)
         room -= len(content or b"")
         attributes = member.attributes or Attributes(0o644)
-        notes.append(
-            NotedMember(
-                os.fsencode(member.name),
-                member.kind,
-                attributes.mode,
-                attributes.uid,
-                attributes.gid,
-                os.fsencode(member.target),
-                content,
-            )
-        )
+        name, target = os.fsencode(member.name), os.fsencode(member.target)
+        notes.append(NotedMember(name, member.kind, attributes, target, content))
     while source.read(source.bytes_read, CHUNK):
         pass  # what follows the end mark belongs to the digest
     return LayerNotes(f"sha256:{hasher.hexdigest()}", notes)
@@ -242,11 +238,12 @@ class BaseFiles:
         entry = None if place is None else self.entries.get(place)
         if place is None or entry is None or entry.kind != "file":
             return None
-        try:
-            with self._tree.open(place) as source:
-                return source.read(0, _LARGEST)
-        except Unreadable as error:
-            raise UndecidedError(f"/{path} of the base image: {error}") from error
+        content = self._tree.data(place)
+        if content is None:
+            raise UndecidedError(
+                f"/{path} of the base image: it is too large, or a link to a file that is not read"
+            )
+        return content.read(0, content.size)
 
     @cached_property
     def interpreters(self) -> dict[str, str]:
@@ -313,26 +310,8 @@ class BaseFiles:
         return versions.pop()
 
 
-class _Kept:
-    """`RandomAccess` to the stored content of a file, if any."""
-
-    def __init__(self, data: bytes | None) -> None:
-        self._data = data
-        #: Not 0 for missing content, as empty files are never read.
-        self.size = 1 if data is None else len(data)
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        if self._data is None:
-            raise Unreadable("it is too large, or a link to a file that is not read")
-        return self._data[offset : offset + length]
-
-
 def _member(noted: NotedMember) -> TarMember:
-    data = None
-    if noted.kind == "file":
-        source = _Kept(noted.content)
-        data = Slice(source, 0, source.size)
-    attributes = Attributes(noted.mode, noted.user, noted.group)
+    content = noted.content
+    data = None if content is None else Slice(MemorySource(content), 0, len(content))
     name, target = os.fsdecode(noted.name), os.fsdecode(noted.target)
-    return TarMember(name, noted.kind, data, target, attributes)
+    return TarMember(name, noted.kind, data, target, noted.attributes)
