@@ -88,24 +88,15 @@ def layered_paths(inventory: Inventory) -> Iterator[str]:
 
 
 def _find_origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
-    for path in layered_paths(inventory):
-        layer = tree.origin(path)
+    places = [(path, path) for path in layered_paths(inventory)]
+    # Nested files lie where their container lies.
+    for fact in (*inventory.binaries, *inventory.artefacts):
+        if fact.container is not None:
+            places.append((fact.path, fact.container))
+    for path, place in places:
+        layer = tree.origin(place)
         if layer is not None:
             yield path, layer
-    for path, container in _nested_paths(inventory):
-        layer = tree.origin(container)
-        if layer is not None:
-            yield path, layer
-
-
-def _nested_paths(inventory: Inventory) -> Iterator[tuple[str, str]]:
-    """Yield the paths of nested files, with their containers."""
-    for binary in inventory.binaries:
-        if binary.container is not None:
-            yield binary.path, binary.container
-    for artefact in inventory.artefacts:
-        if artefact.container is not None:
-            yield artefact.path, artefact.container
 
 
 @dataclass(slots=True)
