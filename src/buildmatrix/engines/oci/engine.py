@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -46,7 +46,7 @@ from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity,
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store as inventories
-from buildmatrix.images.layers.saved_image import Configuration, format_instruction
+from buildmatrix.images.layers.saved_image import read_configuration
 from buildmatrix.images.oci.documents import Descriptor, this_platform
 from buildmatrix.images.oci.layers import iter_archive
 from buildmatrix.images.store.cache import Cache
@@ -389,12 +389,9 @@ class OciEngine:
                 unpack(tree, root, account, with_owners=confined.has_owners)
             return RootFolder(root, account, stack.pop_all())
 
-    def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
-        """See `Engine.export`."""
-        return self._exported(reference)
-
     @contextmanager
-    def _exported(self, reference: str) -> Iterator[Iterator[bytes]]:
+    def export(self, reference: str) -> Iterator[Iterator[bytes]]:
+        """See `Engine.export`."""
         image = self._images.get(reference)
         yield iter_archive(self._images.layout, image, self._images.names(image))
 
@@ -408,21 +405,12 @@ class OciEngine:
         """Read an image; facts of layers are cached by digest, and shared by images."""
         from buildmatrix.images.layers.image import LayerBlob
 
-        configuration = self._images.configuration(image)
-        made = [step.created_by for step in configuration.history if not step.empty_layer]
-        return self._reader.inventory(
-            Configuration(
-                configuration.config.environment,
-                configuration.config.labels,
-                digests=configuration.rootfs.diff_ids,
-                instructions=tuple(map(format_instruction, made)),
-            ),
-            [
-                LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))
-                for layer in self._images.manifest(image).layers
-            ],
-            FactCache(self._cache),
-        )
+        blobs = [
+            LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))
+            for layer in self._images.manifest(image).layers
+        ]
+        configuration = read_configuration(self._images.configuration(image), len(blobs))
+        return self._reader.inventory(configuration, blobs, FactCache(self._cache))
 
 
 def _ingredients(job: BuildJob) -> Ingredients:
