@@ -20,7 +20,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,48 +90,36 @@ class Runtime(Sandbox):
         if self.name == "runc":
             _check_groups(confined)
         (own / "config.json").write_text(json.dumps(self._configuration(confined)))
-        return [*self._own(own), "run", "--bundle", os.fspath(own), self._id(own)]
+        return self._command(own, "run", "--bundle", os.fspath(own))
 
     def end(self, own: Path) -> None:
         """See `Sandbox.end`: its container outlives the runtime."""
-        line = [*self._own(own), "delete", "--force", self._id(own)]
-        _quietly(line)
+        # A failure is ignored: there was nothing to clean up.
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                self._command(own, "delete", "--force"),
+                env=bare_environment(),
+                check=False,
+                capture_output=True,
+                timeout=PATIENCE,
+            )
 
-    def _own(self, own: Path) -> list[str]:
+    def _command(self, own: Path, *words: str) -> list[str]:
         # Without cgroups, which only root or a user of systemd could create.
         more = ["--cgroup-manager=disabled"] if self.name == "crun" else []
-        return [self._program, *more, "--root", os.fspath(own / "state")]
-
-    def _id(self, own: Path) -> str:
-        return "buildmatrix-" + hashlib.sha256(os.fsencode(own)).hexdigest()[:16]
+        identifier = "buildmatrix-" + hashlib.sha256(os.fsencode(own)).hexdigest()[:16]
+        return [self._program, *more, "--root", os.fspath(own / "state"), *words, identifier]
 
     def _configuration(self, confined: Confined) -> dict[str, object]:
         account = confined.account
-        private = ["nosuid", "noexec", "nodev"]
-        mounts: list[dict[str, object]] = [
-            {"destination": "/proc", "type": "proc", "source": "proc", "options": private},
-            {
-                "destination": "/dev",
-                "type": "tmpfs",
-                "source": "tmpfs",
-                "options": ["nosuid", "mode=755", "size=65536k"],
-            },
-            {
-                "destination": "/dev/shm",  # noqa: S108 - inside
-                "type": "tmpfs",
-                "source": "shm",
-                "options": [*private, "mode=1777"],
-            },
-            {
-                "destination": "/tmp",  # noqa: S108 - inside
-                "type": "tmpfs",
-                "source": "tmpfs",
-                "options": ["nosuid", "nodev", "mode=1777"],
-            },
+        mounts = [
+            _mount("/proc", "proc", "nosuid,noexec,nodev"),
+            _mount("/dev", "tmpfs", "nosuid,mode=755,size=65536k"),
+            _mount("/dev/shm", "tmpfs", "nosuid,noexec,nodev,mode=1777", "shm"),  # noqa: S108
+            _mount("/tmp", "tmpfs", "nosuid,nodev,mode=1777"),  # noqa: S108 - inside
         ]
         for inside, here in confined.folders.items():
-            place = {"destination": inside, "type": "bind", "source": os.fspath(here)}
-            mounts.append({**place, "options": ["rbind", "ro"]})
+            mounts.append(_mount(inside, "bind", "rbind,ro", os.fspath(here)))
         namespaces = ["pid", "network", "ipc", "uts", "mount"]
         linux: dict[str, object] = {
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
@@ -139,7 +127,8 @@ class Runtime(Sandbox):
         }
         nodes = [device_node(inside, here) for inside, here in confined.nodes.items()]
         if nodes:
-            allowed = [{"allow": True, "access": "rw", **_number(node)} for node in nodes]
+            numbers = [{key: node[key] for key in ("type", "major", "minor")} for node in nodes]
+            allowed = [{"allow": True, "access": "rw", **number} for number in numbers]
             linux |= {"devices": nodes, "resources": {"devices": allowed}}
         groups = [*account.groups, *confined.devices.groups]
         if not self.has_owners:
@@ -312,16 +301,10 @@ def _check_groups(confined: Confined) -> None:
             )
 
 
-def _number(node: Mapping[str, object]) -> dict[str, object]:
-    return {key: node[key] for key in ("type", "major", "minor")}
-
-
-def _quietly(line: Sequence[str]) -> None:
-    """Run a cleanup command, and ignore its failure: there was nothing to clean up."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            line, env=bare_environment(), check=False, capture_output=True, timeout=PATIENCE
-        )
+def _mount(inside: str, kind: str, options: str, source: str = "") -> dict[str, object]:
+    """Describe a mount as in the OCI runtime specification (config.md)."""
+    place = {"destination": inside, "type": kind, "source": source or kind}
+    return {**place, "options": options.split(",")}
 
 
 #: Memory limit per process in bytes, as cgroups may require root.
@@ -350,7 +333,7 @@ def sandboxes() -> Iterator[Sandbox]:
         # runc only runs account 0. Podman prefers crun as well.
         kinds = [("unshare", ChangedRoot), ("bwrap", Bubblewrap), ("crun", Runtime)]
     for program, kind in kinds:
-        path = _program(program)
+        path = shutil.which(program, path=_search_path())
         if path is not None:
             yield kind(path)
 
@@ -484,7 +467,3 @@ def _prepare(confined: Confined, *, has_owners: bool) -> Confined:
 
 def _search_path() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:{_MORE_PATHS}"
-
-
-def _program(name: str) -> str | None:
-    return shutil.which(name, path=_search_path())
