@@ -26,6 +26,7 @@ from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing
+from buildmatrix.images.oci.documents import Execution, configuration_of
 
 
 def image_overlay(
@@ -129,17 +130,6 @@ class _Input(msgspec.Struct, frozen=True):
     config: bytes = msgspec.field(name="containerimage.config", default=b"{}")
 
 
-class _RunConfig(msgspec.Struct, frozen=True):
-    env: list[str] | None = msgspec.field(name="Env", default=None)
-    labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
-
-
-class _ImageConfig(msgspec.Struct, frozen=True):
-    """OCI image specification, config.md."""
-
-    config: _RunConfig = _RunConfig()
-
-
 def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
     """Read the result of a build. Raises `UndecidedError` if the file is incomplete."""
     try:
@@ -158,21 +148,17 @@ def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
         digest,
         image.config,
         _bases(image.provenance.materials),
-        None if config is None else _environment(config),
-        (None if config is None else config.labels) or {},
+        None if config is None else config.environment,
+        {} if config is None else config.labels,
     )
 
 
-def _environment(config: _RunConfig) -> dict[str, str]:
-    return {key: text for key, _, text in (entry.partition("=") for entry in config.env or [])}
-
-
-def _run_config(arguments: Mapping[str, str]) -> _RunConfig | None:
+def _run_config(arguments: Mapping[str, str]) -> Execution | None:
     """Return the image configuration that was passed to the scan's build, in part."""
     for name, value in arguments.items():
         if name.startswith("input-metadata:"):
             config = msgspec.json.decode(value, type=prepare_type(_Input)).config
-            return msgspec.json.decode(config, type=prepare_type(_ImageConfig)).config
+            return configuration_of(config, f"buildx's `{name}`").config
     return None
 
 
