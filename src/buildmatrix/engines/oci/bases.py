@@ -39,7 +39,7 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
 )
 from buildmatrix.images.oci.layers import StoredLayer
-from buildmatrix.images.oci.layout import REF_NAME, OciLayout, verify_chunks
+from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
 
@@ -77,8 +77,6 @@ class BuiltImage:
 
 #: Prefixes of mirrors that are not registries.
 LAYOUT, ARCHIVE = "oci:", "tar:"
-#: Annotation of containerd and Docker: full name of an image in an index.
-_IMAGE_NAME = "io.containerd.image.name"
 
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
 
@@ -194,7 +192,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
 
     @contextmanager
     def blob(descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
-        place = files.get(f"blobs/{descriptor.digest.replace(':', '/')}")
+        place = files.get(blob_path(descriptor.digest))
         if place is None:
             raise UndecidedError(f"{ARCHIVE}{path} has no blob {descriptor.digest}")
         with path.open("rb") as file:
@@ -211,7 +209,7 @@ def _find_entry(entries: Sequence[Descriptor], name: str, where: str) -> Descrip
     names = []
     found: dict[str, Descriptor] = {}
     for entry in entries:
-        written = {entry.annotations.get(key) for key in (_IMAGE_NAME, REF_NAME)} - {None}
+        written = {entry.annotations.get(key) for key in (IMAGE_NAME, REF_NAME)} - {None}
         names += sorted(filter(None, written))
         for text in filter(None, written):
             with suppress(UndecidedError):  # `latest`, a tag alone, is a name as well

@@ -40,7 +40,7 @@ from buildmatrix.images.oci.documents import (
     media_type_of,
     this_platform,
 )
-from buildmatrix.images.oci.layout import REF_NAME
+from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, blob_path
 
 #: Blobs per archive or layout; each layer is one.
 MAX_BLOBS = 100_000
@@ -51,11 +51,9 @@ MAX_INSTRUCTION = 400
 #: Maximum nesting of indexes.
 MAX_INDEX_DEPTH = 4
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z|sha512:[0-9a-f]{128}\Z")
+_BLOB = re.compile(r"blobs/(sha256/[0-9a-f]{64}|sha512/[0-9a-f]{128})")
 #: Files that list images.
 _DOCUMENTS = ("index.json", "manifest.json", "repositories")
-#: Annotation of containerd and Docker with the full name of an image.
-_IMAGE_NAME = "io.containerd.image.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +302,11 @@ def _entry_images(
     """Yield the images of an entry that are present: one of many platforms may be saved alone."""
     if depth > MAX_INDEX_DEPTH:
         raise Unreadable(f"indexes nested more than {MAX_INDEX_DEPTH} deep")
-    titles = map(entry.annotations.get, (_IMAGE_NAME, REF_NAME))
+    titles = map(entry.annotations.get, (IMAGE_NAME, REF_NAME))
     named = [*names, *[text for text in titles if text][:1]]
     if entry.platform is not None and str(entry.platform):
         named.append(f"{entry.platform.os}/{entry.platform.architecture}")
-    place = _blob_path(entry.digest)
+    place = blob_path(entry.digest)
     if place not in blobs and beside > 1:
         return
     data = _read_document(blobs, place)
@@ -324,9 +322,9 @@ def _entry_images(
             yield from _entry_images(blobs, inner, len(entries), tuple(named), wanted, depth + 1)
         return
     manifest = manifest_of(data, place)
-    config = _blob_path(manifest.config.digest)
+    config = blob_path(manifest.config.digest)
     image = _image_blobs(
-        blobs, config, [_blob_path(layer.digest) for layer in manifest.layers], named
+        blobs, config, [blob_path(layer.digest) for layer in manifest.layers], named
     )
     check_configuration(entry, wanted or image.platform, image.platform)
     yield image
@@ -387,16 +385,10 @@ def format_instruction(created_by: str) -> str:
     return text if len(text) <= MAX_INSTRUCTION else f"{text[: MAX_INSTRUCTION - 3]}..."
 
 
-def _blob_path(digest: str) -> str:
-    """Return the path of the blob with a digest."""
-    return f"blobs/{digest.replace(':', '/')}"
-
-
 def digest_from_path(name: str) -> str:
     """Return the digest that a blob's path claims; empty for other paths."""
-    algorithm, _, encoded = name.removeprefix("blobs/").partition("/")
-    digest = f"{algorithm}:{encoded}"
-    return digest if name.startswith("blobs/") and _DIGEST.match(digest) else ""
+    match = _BLOB.fullmatch(name)
+    return match[1].replace("/", ":") if match else ""
 
 
 def _read_document(blobs: Mapping[str, Slice], name: str) -> bytes:

@@ -23,7 +23,14 @@ from buildmatrix.images.oci.documents import (
     ImageIndex,
     encode,
 )
-from buildmatrix.images.oci.layout import LAYOUT_FILE, REF_NAME, BlobWriter, OciLayout
+from buildmatrix.images.oci.layout import (
+    IMAGE_NAME,
+    LAYOUT_FILE,
+    REF_NAME,
+    BlobWriter,
+    OciLayout,
+    blob_path,
+)
 
 # Compression. Its output depends only on its input and on the release of a library.
 #
@@ -251,10 +258,6 @@ def _encode_header(info: tarfile.TarInfo) -> bytes:
 # since Docker 25. Equal images give equal bytes.
 
 
-#: Annotation with the full name of an image; `REF_NAME` has the tag.
-_IMAGE_NAME: Final = "io.containerd.image.name"
-
-
 def iter_archive(
     layout: OciLayout, image: Descriptor, references: Sequence[str]
 ) -> Iterator[bytes]:
@@ -269,9 +272,9 @@ def iter_archive(
     index = ImageIndex(schema_version=2, media_type=INDEX, manifests=entries)
     for_docker = [
         {
-            "Config": _blob_path(manifest.config),
+            "Config": blob_path(manifest.config.digest),
             "RepoTags": list(references),
-            "Layers": [_blob_path(layer) for layer in manifest.layers],
+            "Layers": [blob_path(layer.digest) for layer in manifest.layers],
         }
     ]
     blobs = {blob.digest: blob for blob in (*manifest.layers, manifest.config, image)}
@@ -280,7 +283,7 @@ def iter_archive(
     for digest in sorted(blobs):
         blob = blobs[digest]
         with layout.blob(blob) as chunks:
-            yield from _iter_file(_blob_path(blob), blob.size, chunks)
+            yield from _iter_file(blob_path(blob.digest), blob.size, chunks)
     for name, data in (
         ("index.json", encode(index)),
         ("manifest.json", json.dumps(for_docker, separators=(",", ":")).encode()),
@@ -291,12 +294,8 @@ def iter_archive(
 
 
 def _with_name(image: Descriptor, reference: str) -> Descriptor:
-    names = {_IMAGE_NAME: reference, REF_NAME: reference.rpartition(":")[2]}
+    names = {IMAGE_NAME: reference, REF_NAME: reference.rpartition(":")[2]}
     return msgspec.structs.replace(image, annotations={**image.annotations, **names})
-
-
-def _blob_path(blob: Descriptor) -> str:
-    return f"blobs/{blob.digest.replace(':', '/')}"
 
 
 def _iter_file(path: str, size: int, chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -112,6 +112,8 @@ def list_files(folder: Path) -> Iterator[tuple[float, int, str]]:
 
 #: Annotation with the name of an image in an index: a tag, or a full reference.
 REF_NAME: Final = "org.opencontainers.image.ref.name"
+#: Annotation of containerd and Docker with the full name of an image in an index.
+IMAGE_NAME: Final = "io.containerd.image.name"
 #: Content of the file `oci-layout`.
 LAYOUT_FILE: Final = b'{"imageLayoutVersion":"1.0.0"}'
 _UNFINISHED: Final = ".unfinished."
@@ -119,6 +121,11 @@ _UNFINISHED: Final = ".unfinished."
 _ABANDONED: Final = 86400.0
 _CHUNK: Final = 1 << 20
 _DIGEST = re.compile(r"(sha256|sha512):([0-9a-f]{64}|[0-9a-f]{128})")
+
+
+def blob_path(digest: str) -> str:
+    """Return the path of the blob with a digest in a layout or an archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 class BlobWriter:
