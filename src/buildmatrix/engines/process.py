@@ -41,11 +41,6 @@ def shorten(text: str, length: int) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def megabytes(count: int) -> str:
-    """Format bytes as `12.3 MB`."""
-    return f"{count / 1e6:.1f} MB"
-
-
 # Disk errors
 
 

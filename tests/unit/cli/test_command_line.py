@@ -449,7 +449,7 @@ def test_without_docker_its_images_are_said_to_need_it(tmp_path):
     from buildmatrix.engines.docker import containers
 
     def image(_: str) -> None:
-        with containers._client(f"unix://{tmp_path}/docker.sock", {"PATH": str(tmp_path)}):
+        with containers.Daemon(f"unix://{tmp_path}/docker.sock", {"PATH": str(tmp_path)}).client():
             raise AssertionError("there is a daemon")
 
     with pytest.raises(ComponentError, match=r"Docker is not installed: .* or name the image as"):

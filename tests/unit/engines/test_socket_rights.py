@@ -17,7 +17,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 try:
-    containers.inspect(f"unix://{sys.argv[1]}", {}, "debian:12")
+    containers.Daemon(f"unix://{sys.argv[1]}", {}).image("debian:12")
 except ComponentError as error:
     print(error.message)
 """

@@ -23,7 +23,7 @@ from docker.types import DeviceRequest, LogConfig
 
 from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.threads import read_ahead
-from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
+from buildmatrix.engines.model import DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.process import plain
 
 #: Limits of containers with a user's command: memory in bytes, processes.
@@ -37,29 +37,6 @@ _PATIENCE = 60
 _CHUNK, _HELD = 1 << 20, 8
 #: Seconds between checks of a running container.
 _INTERVAL = 0.1
-
-
-@contextmanager
-def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]:
-    try:
-        options = docker.utils.kwargs_from_env(environment=dict(environment))
-        options["base_url"] = host
-        ssh = host.startswith("ssh://")
-        client = docker.DockerClient(
-            **options, version="auto", timeout=_PATIENCE, use_ssh_client=ssh
-        )
-        with contextlib.closing(client):
-            yield client
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        is_gone = any(isinstance(cause, FileNotFoundError) for cause in _causes(error))
-        if is_gone and shutil.which("docker", path=environment.get("PATH", os.defpath)) is None:
-            raise ComponentError(
-                f"Docker is not installed: there is no docker command, and nothing at {host}; "
-                "install Docker and start its daemon"
-            ) from error
-        raise ComponentError(
-            f"the Docker daemon at {host} failed: {_cause(error)}; {_remedy(error)}"
-        ) from error
 
 
 def _remedy(error: BaseException) -> str:
@@ -95,127 +72,151 @@ def _cause(error: BaseException) -> str:
     return str(error)
 
 
-def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageFacts | None:
-    """Return the facts of an image; None if the daemon does not have it."""
-    with _client(host, environment) as client:
+class Daemon:
+    """A Docker daemon at `host`; `cancelled` is asked while something lasts."""
+
+    def __init__(
+        self,
+        host: str,
+        environment: Mapping[str, str],
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._host = host
+        self._environment = environment
+        self._cancelled = cancelled
+
+    @contextmanager
+    def client(self) -> Iterator[DockerClient]:
+        """Connect to the daemon. Turn its errors into `ComponentError`."""
         try:
-            image = client.images.get(reference)
-        except ImageNotFound:
-            return None
-        config = image.attrs.get("Config") or {}
-        variables = (entry.partition("=") for entry in config.get("Env") or ())
-        history = (
-            (str(layer.get("CreatedBy", "")), int(layer.get("Size", 0)))
-            for layer in reversed(image.history())
-        )
-        return ImageFacts(
-            digest=image.id,
-            environment={name: value for name, _, value in variables},
-            labels=dict(config.get("Labels") or {}),
-            size=int(image.attrs.get("Size") or 0),
-            user=config.get("User") or "",
-            history=tuple(history),
-            layers=tuple((image.attrs.get("RootFS") or {}).get("Layers") or ()),
-        )
+            options = docker.utils.kwargs_from_env(environment=dict(self._environment))
+            options["base_url"] = self._host
+            ssh = self._host.startswith("ssh://")
+            client = docker.DockerClient(
+                **options, version="auto", timeout=_PATIENCE, use_ssh_client=ssh
+            )
+            with contextlib.closing(client):
+                yield client
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            is_gone = any(isinstance(cause, FileNotFoundError) for cause in _causes(error))
+            path = self._environment.get("PATH", os.defpath)
+            if is_gone and shutil.which("docker", path=path) is None:
+                raise ComponentError(
+                    "Docker is not installed: there is no docker command, and nothing at "
+                    f"{self._host}; install Docker and start its daemon"
+                ) from error
+            raise ComponentError(
+                f"the Docker daemon at {self._host} failed: {_cause(error)}; {_remedy(error)}"
+            ) from error
 
-
-def unreachable(
-    host: str, environment: Mapping[str, str], references: Sequence[str]
-) -> Mapping[str, str]:
-    """Return reference → reason why the daemon cannot reach its registry, with one request each.
-
-    Registries that lack the image or refuse the request are reachable: the daemon responds with
-    their status (Docker Engine API, `GET /distribution/{name}/json`).
-    """
-    reasons: dict[str, str] = {}
-    with _client(host, environment) as client:
-        for reference in {_registry(name): name for name in reversed(references)}.values():
+    def image(self, reference: str) -> ImageFacts | None:
+        """Return the facts of an image; None if the daemon does not have it."""
+        with self.client() as client:
             try:
-                client.api.inspect_distribution(reference)
-            except APIError as error:
-                if error.is_server_error():
-                    reasons[reference] = plain(str(error.explanation or error)).strip()
-    return reasons
+                image = client.images.get(reference)
+            except ImageNotFound:
+                return None
+            config = image.attrs.get("Config") or {}
+            variables = (entry.partition("=") for entry in config.get("Env") or ())
+            history = (
+                (str(layer.get("CreatedBy", "")), int(layer.get("Size", 0)))
+                for layer in reversed(image.history())
+            )
+            return ImageFacts(
+                digest=image.id,
+                environment={name: value for name, _, value in variables},
+                labels=dict(config.get("Labels") or {}),
+                size=int(image.attrs.get("Size") or 0),
+                user=config.get("User") or "",
+                history=tuple(history),
+                layers=tuple((image.attrs.get("RootFS") or {}).get("Layers") or ()),
+            )
+
+    def unreachable(self, references: Sequence[str]) -> Mapping[str, str]:
+        """Return reference → reason why its registry is out of reach, with one request each.
+
+        Registries that lack the image or refuse the request are reachable: the daemon responds with
+        their status (Docker Engine API, `GET /distribution/{name}/json`).
+        """
+        reasons: dict[str, str] = {}
+        with self.client() as client:
+            for reference in {_registry(name): name for name in reversed(references)}.values():
+                try:
+                    client.api.inspect_distribution(reference)
+                except APIError as error:
+                    if error.is_server_error():
+                        reasons[reference] = plain(str(error.explanation or error)).strip()
+        return reasons
+
+    @contextmanager
+    def export(self, reference: str) -> Iterator[Iterator[bytes]]:
+        """Stream the archive of `docker save`. Reading raises `Interrupted` once cancelled."""
+        with self.client() as client:
+
+            def chunks() -> Iterator[bytes]:
+                yield from client.images.get(reference).save(chunk_size=_CHUNK)
+
+            def check() -> None:
+                if self._cancelled():
+                    raise Interrupted("interrupted while an image was read")
+
+            # Includes the request itself: a daemon may hang before the first chunk.
+            ahead = read_ahead(chunks(), _HELD, "ahead", check, is_awaited=False)
+            try:
+                with contextlib.closing(ahead):
+                    yield ahead
+            except ImageNotFound as error:
+                raise UndecidedError(f"there is no image {reference} on this machine") from error
+
+    def run(
+        self, reference: str, command: Sequence[str], timeout_s: float, devices: DeviceAccess
+    ) -> RunResult:
+        """Run exactly `command` in a container with only `devices`: no network, no writes.
+
+        The image's entry point is ignored. The root file system is read-only; `/tmp` and the home
+        folder, where libraries have caches, are in memory. Raises `Interrupted` once cancelled.
+        """
+        with self.client() as client:
+            try:
+                container = client.containers.create(
+                    reference,
+                    entrypoint=[command[0]],
+                    command=list(command[1:]),
+                    environment={**devices.environment, "HOME": "/tmp"},  # noqa: S108 - inside
+                    network_mode="none",
+                    read_only=True,
+                    # Kernels compiled at the first call are loaded from there.
+                    tmpfs={"/tmp": "mode=1777,exec"},  # noqa: S108
+                    cap_drop=["ALL"],
+                    security_opt=["no-new-privileges"],
+                    mem_limit=MEMORY,
+                    memswap_limit=MEMORY,
+                    pids_limit=PROCESSES,
+                    init=True,
+                    # The daemon's default driver may have unreadable logs.
+                    log_config=LogConfig(
+                        type="json-file", config={"max-size": "8m", "max-file": "1"}
+                    ),
+                    labels={"org.buildmatrix.smoke": "true"},
+                    devices=[f"{node}:{node}:rw" for node in devices.nodes],
+                    group_add=list(devices.groups),
+                    device_requests=list(_requests(devices)),
+                    runtime=devices.runtime or None,
+                )
+            except ImageNotFound as error:
+                raise BuildError(
+                    f"image {reference} is not on this machine; build it first"
+                ) from error
+            try:
+                return _result(container, timeout_s, self._cancelled)
+            finally:
+                container.remove(force=True, v=True)
 
 
 def _registry(reference: str) -> str:
     """Return the host of a reference; empty for the daemon's default (distribution/reference)."""
     host, slash, _ = reference.partition("/")
     return host if slash and ("." in host or ":" in host or host == "localhost") else ""
-
-
-@contextmanager
-def export(
-    host: str, environment: Mapping[str, str], reference: str, cancelled: Callable[[], bool]
-) -> Iterator[Iterator[bytes]]:
-    """Stream the archive of `docker save`.
-
-    Reading raises `Interrupted` as soon as `cancelled` returns True.
-    """
-    with _client(host, environment) as client:
-
-        def chunks() -> Iterator[bytes]:
-            yield from client.images.get(reference).save(chunk_size=_CHUNK)
-
-        def check() -> None:
-            if cancelled():
-                raise Interrupted("interrupted while an image was read")
-
-        # Includes the request itself: a daemon may hang before the first chunk.
-        ahead = read_ahead(chunks(), _HELD, "ahead", check, is_awaited=False)
-        try:
-            with contextlib.closing(ahead):
-                yield ahead
-        except ImageNotFound as error:
-            raise UndecidedError(f"there is no image {reference} on this machine") from error
-
-
-def run(
-    host: str,
-    environment: Mapping[str, str],
-    reference: str,
-    command: Sequence[str],
-    timeout_s: float,
-    cancelled: Callable[[], bool],
-    devices: DeviceAccess = NO_DEVICES,
-) -> RunResult:
-    """Run exactly `command` in a container with only `devices`: no network, no writes.
-
-    The image's entry point is ignored. The root file system is read-only; `/tmp` and the home
-    folder, where libraries have caches, are in memory. Raises `Interrupted` as soon as `cancelled`
-    returns True.
-    """
-    with _client(host, environment) as client:
-        try:
-            container = client.containers.create(
-                reference,
-                entrypoint=[command[0]],
-                command=list(command[1:]),
-                environment={**devices.environment, "HOME": "/tmp"},  # noqa: S108 - inside
-                network_mode="none",
-                read_only=True,
-                # Kernels compiled at the first call are loaded from there.
-                tmpfs={"/tmp": "mode=1777,exec"},  # noqa: S108
-                cap_drop=["ALL"],
-                security_opt=["no-new-privileges"],
-                mem_limit=MEMORY,
-                memswap_limit=MEMORY,
-                pids_limit=PROCESSES,
-                init=True,
-                # The daemon's default driver may have unreadable logs.
-                log_config=LogConfig(type="json-file", config={"max-size": "8m", "max-file": "1"}),
-                labels={"org.buildmatrix.smoke": "true"},
-                devices=[f"{node}:{node}:rw" for node in devices.nodes],
-                group_add=list(devices.groups),
-                device_requests=list(_requests(devices)),
-                runtime=devices.runtime or None,
-            )
-        except ImageNotFound as error:
-            raise BuildError(f"image {reference} is not on this machine; build it first") from error
-        try:
-            return _result(container, timeout_s, cancelled)
-        finally:
-            container.remove(force=True, v=True)
 
 
 def _requests(devices: DeviceAccess) -> Iterator[DeviceRequest]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix.base.child import user_environment
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
@@ -30,6 +31,9 @@ from buildmatrix.engines.model import (
     Surroundings,
 )
 from buildmatrix.engines.process import Watch, writing
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.docker.containers import Daemon
 
 
 class DockerEngine:
@@ -83,9 +87,12 @@ class DockerEngine:
 
     def image(self, reference: str) -> ImageFacts | None:
         """Return the facts of a local image, or None."""
-        from buildmatrix.engines.docker import containers
+        return self._daemon().image(reference)
 
-        return containers.inspect(self._command.host(), self._environment, reference)
+    def _daemon(self) -> Daemon:
+        from buildmatrix.engines.docker.containers import Daemon
+
+        return Daemon(self._command.host(), self._environment, lambda: self._processes.cancelled)
 
     # Building
 
@@ -165,9 +172,7 @@ class DockerEngine:
         """Check each registry from the daemon; remote builders cannot be checked."""
         if self._command.driver(builder) != OWN_DRIVER:
             return {}
-        from buildmatrix.engines.docker import containers
-
-        return containers.unreachable(self._command.host(), self._environment, references)
+        return self._daemon().unreachable(references)
 
     def push(
         self,
@@ -209,22 +214,8 @@ class DockerEngine:
         devices: DeviceAccess = NO_DEVICES,
     ) -> RunResult:
         """Run a command in a temporary container."""
-        from buildmatrix.engines.docker import containers
-
-        return containers.run(
-            self._command.host(),
-            self._environment,
-            reference,
-            command,
-            timeout_s,
-            lambda: self._processes.cancelled,
-            devices,
-        )
+        return self._daemon().run(reference, command, timeout_s, devices)
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """Export an image as an archive; see `Engine.export`."""
-        from buildmatrix.engines.docker import containers
-
-        return containers.export(
-            self._command.host(), self._environment, reference, lambda: self._processes.cancelled
-        )
+        return self._daemon().export(reference)

@@ -18,8 +18,9 @@ from typing import IO
 import msgspec
 
 from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import size
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.engines.process import megabytes, plain, shorten
+from buildmatrix.engines.process import plain, shorten
 
 #: Maximum bytes of a line. BuildKit splits the output of a step into logs of at most 32 KiB.
 MAX_LINE = 1 << 20
@@ -268,7 +269,7 @@ class Follower:
             self._tenths[key] = tenth
             self._progress.output(
                 self._target,
-                f"{plain(status.id)[:40]} {megabytes(status.current)} of {megabytes(status.total)}",
+                f"{plain(status.id)[:40]} {size(status.current)} of {size(status.total)}",
             )
 
     def _write(self, text: str) -> None:

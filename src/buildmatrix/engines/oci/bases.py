@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress
@@ -43,8 +43,12 @@ from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
 
+#: Streams the bytes of a blob. Raises UndecidedError, also during reading.
+Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
 
-class BaseImage(Protocol):
+
+@dataclass(slots=True)
+class BaseImage:
     """A base image in any location."""
 
     #: Name in the specification.
@@ -53,9 +57,7 @@ class BaseImage(Protocol):
     descriptor: Descriptor
     manifest: Manifest
     configuration: ImageConfiguration
-
-    def blob(self, descriptor: Descriptor) -> AbstractContextManager[Iterator[bytes]]:
-        """Stream the bytes of a layer. Raises UndecidedError, also during reading."""
+    blob: Blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +79,6 @@ class BuiltImage:
 
 #: Prefixes of mirrors that are not registries.
 LAYOUT, ARCHIVE = "oci:", "tar:"
-
-Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
-
-
-@dataclass(slots=True)
-class _Base:
-    """See `BaseImage`."""
-
-    reference: str
-    descriptor: Descriptor
-    manifest: Manifest
-    configuration: ImageConfiguration
-    blob: Blob
 
 
 class Bases:
@@ -152,7 +141,7 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
     if not platform.runs(configuration.platform):
         described = printable(str(configuration.platform)) or "no platform"
         raise UndecidedError(f"{where} is an image for {described}, not {platform}")
-    return _Base(name, entry, manifest, configuration, blob)
+    return BaseImage(name, entry, manifest, configuration, blob)
 
 
 def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:

@@ -61,13 +61,11 @@ class BlockWriter:
     def __init__(self, pool: Executor, write: Callable[[bytes], None]) -> None:
         import deflate
 
-        self._compress: Callable[[bytes], bytes] = partial(
-            deflate.gzip_compress, compresslevel=_LEVEL
-        )
+        self._compress = partial(deflate.gzip_compress, compresslevel=_LEVEL)
         self._pool = pool
         self._write = write
         self._block = bytearray()
-        self._ahead: deque[Future[bytes]] = deque()
+        self._ahead: deque[Future[bytearray]] = deque()
 
     def write(self, data: bytes) -> None:
         """Append `data`; the output may be written later."""
@@ -92,7 +90,7 @@ class BlockWriter:
 
     def _write_done(self, left: int) -> None:
         while len(self._ahead) > left:
-            self._write(self._ahead.popleft().result())
+            self._write(bytes(self._ahead.popleft().result()))
 
 
 # Layers, independent of clock, host, user and locale.
