@@ -9,7 +9,6 @@ Source: dpkg 1.21, lib/dpkg/{parse,fields,dbmodify}.c, for the order of fields i
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import re
 import subprocess
@@ -17,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +29,8 @@ from buildmatrix.engines.oci.installation import InstalledFile, file_of
 from buildmatrix.engines.oci.maintainer_scripts import find_effect
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
-from buildmatrix.facts.trees.tar import members
-from buildmatrix.images.oci.layers import LayerEntry, is_whiteout
+from buildmatrix.facts.trees.tar import TarMember, members
+from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, parent_folders
 
 #: Maximum bytes of a package's files; the largest in Debian have 2 GB.
 _LARGEST: Final = 8 << 30
@@ -62,8 +62,8 @@ class _Package:
     fields: Mapping[str, str]
     #: Files of its control archive, by name.
     control: Mapping[str, bytes]
-    #: Its files as one tar archive.
-    data: Slice
+    #: Its files, by path; None for a path that leads out of the root.
+    members: Sequence[tuple[str | None, TarMember]]
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class DebianPackages:
         self._base = base
         self._architecture = _ARCHITECTURES[platform]
         self._held = held
-        self._excluded = list(_filters(base))
+        self._excluded = [*_filters(base)][::-1]
         self._changed = set(_changed(base))
 
     def files(self, names: Sequence[str]) -> dict[str, InstalledFile]:
@@ -110,17 +110,13 @@ class DebianPackages:
                 if files.setdefault(path, file).entry.kind != file.entry.kind:
                     raise UndecidedError(f"/{path} is a folder of one package, and no other's")
         for path in files:
-            above = path.rpartition("/")[0]
-            while above:
+            for above in parent_folders(path):
                 if above in files and files[above].entry.kind != "folder":
                     raise UndecidedError(f"/{path} lies in what is no folder of a package")
-                above = above.rpartition("/")[0]
         self._check_triggers(unpacked)
         known = _stanzas(status)
         for package, own in unpacked:
-            self._check_scripts(
-                package, own, files, is_known=_had_version(known.get(package.name, ""))
-            )
+            self._check_scripts(package, own, files, known.get(package.name, ""))
         if packages:
             files |= self._database(known, packages, names)
         return files
@@ -132,81 +128,83 @@ class DebianPackages:
         package: _Package,
         own: Mapping[str, InstalledFile],
         files: Mapping[str, InstalledFile],
-        *,
-        is_known: bool,
+        before: str,
     ) -> None:
-        """Raise UndecidedError for a package with a script that may have an effect."""
+        """Raise UndecidedError for a package with a script that may have an effect.
+
+        `before` is its stanza in the base, if any.
+        """
+        is_known = bool(before) and not _stanza(before).get("Status", "").endswith(" not-installed")
         for name, arguments in _SCRIPTS.items():
             if name not in package.control:
                 continue
             text = package.control[name].decode("utf-8", "replace")
             tree = _ScriptTree(self._base, files, own if name != "preinst" else {})
             line = find_effect(text, arguments, tree)
-            if line is None and not is_known:
-                continue
-            if line is None:
+            if line is not None:
+                shown = (*text.splitlines(), "")[line - 1].strip()[:100] if line else ""
+                raise UndecidedError(
+                    f"the package {package.name} runs a script when it is installed ({name}, line "
+                    f"{line}: `{shown}`), which this engine does not. Build with --engine docker, "
+                    f"or on a base with {package.name}"
+                )
+            if is_known:
                 raise UndecidedError(
                     f"{package.name} was removed from the base, but not its configuration: its "
                     f"script {name} may change it. Purge the package, or build with "
                     "--engine docker"
                 )
-            shown = (*text.splitlines(), "")[line - 1].strip()[:100] if line else ""
-            raise UndecidedError(
-                f"the package {package.name} runs a script when it is installed ({name}, line "
-                f"{line}: `{shown}`), which this engine does not. Build with --engine docker, or "
-                f"on a base with {package.name}"
-            )
 
     def _check_triggers(
         self, unpacked: Sequence[tuple[_Package, Mapping[str, InstalledFile]]]
     ) -> None:
         """Raise UndecidedError for a trigger that another package may activate."""
-        interests: dict[str, set[str]] = {}
-        for line in (self._base.read(_TRIGGERS) or b"").decode("utf-8", "replace").splitlines():
-            path, _, owner = line.partition(" ")
-            interests.setdefault(self._interest(path), set()).add(owner.partition("/")[0])
+        lines = (self._base.read(_TRIGGERS) or b"").decode("utf-8", "replace").splitlines()
+        watched = [
+            (path, owner.partition("/")[0])
+            for path, _, owner in (line.partition(" ") for line in lines)
+        ]
         for package, _ in unpacked:
             for kind, name in _triggers(package):
                 if kind in _INTERESTS and name.startswith("/"):
-                    interests.setdefault(self._interest(name), set()).add(package.name)
+                    watched.append((name, package.name))
                 elif kind not in _INTERESTS and name != "ldconfig":
                     raise UndecidedError(
                         f"the package {package.name} has the trigger `{kind} {name}`, which "
                         "this engine does not run"
                     )
+        interests: dict[str, set[str]] = {}
+        for path, owner in watched:
+            place = self._base.placed(path)
+            interests.setdefault(path.strip("/") if place is None else place, set()).add(owner)
         for package, own in unpacked:
             for path in own:
-                above = path
-                while above:
-                    others = interests.get(above, set()) - {package.name}
+                for place in (path, *parent_folders(path)):
+                    others = interests.get(place, set()) - {package.name}
                     if others:
                         raise UndecidedError(
                             f"/{path} of {package.name} activates a trigger of {min(others)}, "
                             "which this engine does not run. Build with --engine docker"
                         )
-                    above = above.rpartition("/")[0]
-
-    def _interest(self, path: str) -> str:
-        place = self._base.placed(path)
-        return path.strip("/") if place is None else place
 
     # Packages
 
     def _opened(self, folder: Path, deb: Path) -> _Package:
-        control = self._tar(folder, ["dpkg-deb", "--ctrl-tarfile", str(deb)], _LARGEST_CONTROL)
-        files = {}
+        command = ["dpkg-deb", "--ctrl-tarfile", str(deb)]
         try:
-            for member in members(control, as_dpkg=True):
-                name = safe_path(member.name)
-                if member.data is not None and name and "/" not in name:
-                    files[name] = member.data.read(0, member.data.size)
+            control = {
+                name: member.data.read(0, member.data.size)
+                for name, member in _listed(self._tar(folder, command, _LARGEST_CONTROL))
+                if member.data is not None and name and "/" not in name
+            }
+            fields = _stanza(control.get("control", b"").decode("utf-8", "replace"))
+            architectures = (self._architecture, "all")
+            if "Package" not in fields or fields.get("Architecture") not in architectures:
+                raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
+            command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
+            return _Package(fields, control, _listed(self._tar(folder, command, _LARGEST)))
         except Unreadable as error:
             raise UndecidedError(f"{deb.name} cannot be read: {error}") from error
-        fields = _stanza(files.get("control", b"").decode("utf-8", "replace"))
-        if "Package" not in fields or fields.get("Architecture") not in (self._architecture, "all"):
-            raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
-        data = self._tar(folder, ["dpkg-deb", "--fsys-tarfile", str(deb)], _LARGEST)
-        return _Package(fields, files, data)
 
     def _tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with `held`)
@@ -237,60 +235,48 @@ class DebianPackages:
 
     def _unpacked(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
-        try:
-            for member in members(package.data, as_dpkg=True):
-                path = safe_path(member.name)
-                if (
-                    path is None
-                    or is_whiteout(path)
-                    or member.kind == "other"
-                    or member.kind == "device"
-                    or member.attributes is None
-                ):
+        for path, member in package.members:
+            attributes = member.attributes
+            if (
+                path is None
+                or is_whiteout(path)
+                or member.kind in ("other", "device")
+                or attributes is None
+            ):
+                raise UndecidedError(
+                    f"{package.name} holds {member.name[:200]!r}, which no image can have"
+                )
+            if not path or self._is_excluded(path, member.kind):
+                continue
+            if f"/{path}" in self._changed:
+                raise UndecidedError(
+                    f"{package.name}: the base image says that /{path} goes to another place, "
+                    "or has another owner or mode (dpkg-divert, dpkg-statoverride)"
+                )
+            if path.startswith("etc/ld.so.conf"):
+                raise UndecidedError(f"{package.name} changes where the loader looks")
+            if attributes.uid or attributes.gid:
+                raise UndecidedError(f"{package.name}: /{path} belongs to somebody but root")
+            there = self._base.entry(path)
+            if member.kind == "folder" and there is not None and there.kind == "folder":
+                continue  # dpkg keeps a folder, or a link to one
+            place = self._place(path)
+            if place in self._base.entries:
+                raise UndecidedError(f"{package.name} brings /{path}, which the base has")
+            if place in files and not member.kind == files[place].entry.kind == "folder":
+                raise UndecidedError(f"{package.name} brings /{path} twice")
+            size = member.data.size if member.data is not None else 0
+            target = member.target
+            if member.kind == "hardlink":
+                target = self._place(safe_path(target) or "")
+                if target not in files or files[target].entry.kind != "file":
                     raise UndecidedError(
-                        f"{package.name} holds {member.name[:200]!r}, which no image can have"
+                        f"{package.name}: /{path} is a link to what no file before it is"
                     )
-                if not path or self._is_excluded(path, member.kind):
-                    continue
-                if f"/{path}" in self._changed:
-                    raise UndecidedError(
-                        f"{package.name}: the base image says that /{path} goes to another place, "
-                        "or has another owner or mode (dpkg-divert, dpkg-statoverride)"
-                    )
-                if path.startswith("etc/ld.so.conf"):
-                    raise UndecidedError(f"{package.name} changes where the loader looks")
-                attributes = member.attributes
-                if attributes.uid or attributes.gid:
-                    raise UndecidedError(f"{package.name}: /{path} belongs to somebody but root")
-                if member.kind == "folder" and self._is_folder(path):
-                    continue
-                place = self._place(path)
-                if place in self._base.entries:
-                    raise UndecidedError(f"{package.name} brings /{path}, which the base has")
-                if place in files and (member.kind, files[place].entry.kind) != (
-                    "folder",
-                    "folder",
-                ):
-                    raise UndecidedError(f"{package.name} brings /{path} twice")
-                size = member.data.size if member.data is not None else 0
-                target = member.target
-                if member.kind == "hardlink":
-                    target = self._place(safe_path(target) or "")
-                    if target not in files or files[target].entry.kind != "file":
-                        raise UndecidedError(
-                            f"{package.name}: /{path} is a link to what no file before it is"
-                        )
-                entry = LayerEntry(place, member.kind, attributes.mode, size, target)
-                content = member.data.chunks if member.data is not None else tuple
-                files[place] = InstalledFile(entry, content)
-        except Unreadable as error:
-            raise UndecidedError(f"{package.name} cannot be read: {error}") from error
+            entry = LayerEntry(place, member.kind, attributes.mode, size, target)
+            content = member.data.chunks if member.data is not None else tuple
+            files[place] = InstalledFile(entry, content)
         return files
-
-    def _is_folder(self, path: str) -> bool:
-        """Return True if the base has the folder, or a link to one, which dpkg keeps."""
-        there = self._base.entry(path)
-        return there is not None and there.kind == "folder"
 
     def _place(self, path: str) -> str:
         """Resolve links of the base, like dpkg: `/lib` may be a link to `/usr/lib`."""
@@ -301,12 +287,9 @@ class DebianPackages:
         return f"{place}/{name}".lstrip("/")
 
     def _is_excluded(self, path: str, kind: str) -> bool:
-        is_excluded = False
-        for pattern, value in self._excluded:
-            if fnmatch.fnmatchcase(f"/{path}", pattern):
-                is_excluded = value
-        # dpkg still creates the parent folders of included files.
-        return is_excluded and kind != "folder"
+        # dpkg still creates the parent folders of included files. The last match wins.
+        matches = (value for pattern, value in self._excluded if fnmatchcase(f"/{path}", pattern))
+        return kind != "folder" and next(matches, False)
 
     # dpkg's database
 
@@ -351,11 +334,11 @@ class DebianPackages:
 
     def _info(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
-        lines = []
-        for member in members(package.data, as_dpkg=True):
-            path = safe_path(member.name) or ""
-            if not self._is_excluded(path, member.kind):
-                lines.append(f"/{path}\n" if path else "/.\n")
+        lines = (
+            f"/{path or '.'}\n"
+            for path, member in package.members
+            if not self._is_excluded(path or "", member.kind)
+        )
         listed = "".join(lines).encode("utf-8", "surrogateescape")
         for name, data in {**package.control, "list": listed}.items():
             if name != "control":
@@ -402,11 +385,9 @@ class _ScriptTree:
             return "symlink"
         if place in self._base.entries:
             return self._base.entries[place].kind
-        parent = place.rpartition("/")[0]
-        while parent:
-            if parent in self._files and self._files[parent].entry.kind != "folder":
-                return None
-            parent = parent.rpartition("/")[0]
+        above_it = (self._files.get(parent) for parent in parent_folders(place))
+        if any(file is not None and file.entry.kind != "folder" for file in above_it):
+            return None
         if place not in self._files:
             return ""
         kind = self._files[place].entry.kind
@@ -421,9 +402,9 @@ class _ScriptTree:
         )
 
 
-def _had_version(text: str) -> bool:
-    """Return True if a package was installed before, and has left its configuration."""
-    return bool(text) and not _stanza(text).get("Status", "").endswith(" not-installed")
+def _listed(archive: Slice) -> list[tuple[str | None, TarMember]]:
+    """Return the members of an archive with their paths. Raises `Unreadable`."""
+    return [(safe_path(member.name), member) for member in members(archive, as_dpkg=True)]
 
 
 def _stanzas(status: bytes) -> dict[str, str]:
@@ -439,7 +420,7 @@ def _status(package: _Package) -> str:
     fields = {**package.fields, "Status": "install ok installed"}
     conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
     sums = []
-    contents = {safe_path(member.name): member for member in members(package.data, as_dpkg=True)}
+    contents = dict(package.members)
     for line in conffiles:
         member = contents.get(line.strip().strip("/"))
         if line.strip() and member is not None and member.data is not None:

@@ -35,7 +35,13 @@ from buildmatrix.engines.oci.store import ImageStore, folder, made_by, write_lay
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import LayerEntry, LayerPaths, StoredLayer, sort_key
+from buildmatrix.images.oci.layers import (
+    LayerEntry,
+    LayerPaths,
+    StoredLayer,
+    parent_folders,
+    sort_key,
+)
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target
@@ -296,12 +302,12 @@ def _check_folders(layers: Iterable[LayerPaths]) -> None:
     checked: set[str] = set()
     for origin, paths in contents:
         for path in paths:
-            above = path.rpartition("/")[0]
-            while above and above not in checked:
+            for above in parent_folders(path):
+                if above in checked:
+                    break
                 if above in files:
                     raise UndecidedError(
                         f"{files[above]} installs a file /{above}, and {origin} a file in a folder "
                         "of that name"
                     )
                 checked.add(above)
-                above = above.rpartition("/")[0]

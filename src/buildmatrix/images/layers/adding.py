@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -23,6 +23,7 @@ from buildmatrix.facts.inventory.listing import RecordedLookups, readable
 from buildmatrix.facts.trees.archive import safe_path
 from buildmatrix.facts.trees.archive_layers import WHITEOUT
 from buildmatrix.images.layers.layer_facts import KINDS, LayerFacts
+from buildmatrix.images.oci.layers import parent_folders
 
 #: Entries per layer; merging a larger one takes as long.
 MAX_ENTRIES = 20_000
@@ -139,7 +140,7 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, asked: RecordedLookups, sites: Sequence[str]) -> BaseTreeIndex:
         """Index a tree by the lookups `asked`; `sites` are folders with distributions."""
-        folders = {above for name in asked.names for above in _parent_folders(name)}
+        folders = {above for name in asked.names for above in parent_folders(name)}
         return cls(
             names=PathHashes.of(asked.names),
             folders=PathHashes.of(folders),
@@ -156,7 +157,7 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
         files = [path for layer in layers for path, _ in layer.files]
         folders = {path for layer in layers for path in layer.folders}
         for path in (*files, *folders):
-            folders.update(_parent_folders(path))
+            folders.update(parent_folders(path))
         if len(set(files)) < len(files) or not folders.isdisjoint(files):
             return False  # One layer replaces a file of another.
         return not any(map(is_counted, folders)) and not (
@@ -183,9 +184,3 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
         """Approximate bytes in memory."""
         hashes = (self.names, self.folders, self.absent, self.listed)
         return sum(len(item.data) for item in hashes)
-
-
-def _parent_folders(path: str) -> Iterator[str]:
-    """Yield the folders above a path."""
-    while path := path.rpartition("/")[0]:
-        yield path

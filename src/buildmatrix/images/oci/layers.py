@@ -138,6 +138,12 @@ def is_whiteout(path: str) -> bool:
     return f"/{WHITEOUT}" in f"/{path}"
 
 
+def parent_folders(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the nearest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 #: Distribution → its paths in a layer; folders end with a slash.
 LayerPaths = Mapping[str, Sequence[str]]
 
