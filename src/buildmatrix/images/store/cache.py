@@ -375,42 +375,23 @@ class Store:
         Another run may prune at the same time, or read an entry that is removed: an open file stays
         readable.
         """
-        entries: list[tuple[float, int, str]] = []
+        entries: list[tuple[float, int, Path]] = []
         now = time.time()
-        for file in _list_files(folder):
-            with suppress(FileNotFoundError):
-                status = file.stat(follow_symlinks=False)
-                is_unfinished = file.name.startswith(".")
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError, IsADirectoryError):
+                status = path.lstat()
+                is_unfinished = path.name.startswith(".")
                 age = UNFINISHED_AGE if is_unfinished else self._age
                 if not stat.S_ISREG(status.st_mode) or now - status.st_mtime > age:
-                    Path(file.path).unlink()
+                    path.unlink()
                 elif not is_unfinished:
-                    entries.append((status.st_mtime, status.st_size, file.path))
+                    entries.append((status.st_mtime, status.st_size, path))
         excess = sum(size for _, size, _ in entries) - self._limit
         for _, size, path in sorted(entries):
             if excess <= 0:
                 break
-            Path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             excess -= size
-
-
-def _list_files(folder: Path) -> list[os.DirEntry[str]]:
-    """List everything in `folder` and its subfolders, which had entries in version 0.1.
-
-    Links are not followed: their target may belong to others.
-    """
-    files: list[os.DirEntry[str]] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                files.append(entry)
-                continue
-            with suppress(OSError):  # only succeeds for an empty folder
-                Path(entry.path).rmdir()
-                continue
-            with suppress(FileNotFoundError), os.scandir(entry.path) as inner:
-                files += (file for file in inner if not file.is_dir(follow_symlinks=False))
-    return files
 
 
 def _is_recent(entry: memoryview, within: float | None) -> bool:
