@@ -233,8 +233,10 @@ def explain(
                 named = {name: _readable(part or "") for name, part in match.groupdict().items()}
                 return symptom.kind(symptom.text.format(_readable(match[0]), **named), log=log)
     if command:
+        # Without the quotes and the shell that BuildKit adds.
+        words = command["command"].replace(r"\"", '"').replace(r"\n", " ")
         return BuildError(
-            f"`{shorten(_unquoted(command['command']), 160)}` failed "
+            f"`{shorten(words.removeprefix('/bin/sh -c '), 160)}` failed "
             f"({_how(command['how'])}){_quoted(output)}",
             log=log,
         )
@@ -247,11 +249,6 @@ def explain(
 def _readable(text: str) -> str:
     """Return one line without the credentials in URLs."""
     return shorten(_USERINFO.sub("//", text), 300)
-
-
-def _unquoted(command: str) -> str:
-    """Return the command without the shell that BuildKit adds."""
-    return command.replace(r"\"", '"').replace(r"\n", " ").removeprefix("/bin/sh -c ")
 
 
 def _how(text: str) -> str:

@@ -78,7 +78,8 @@ def messages(stream: IO[bytes]) -> Iterator[Message | str]:
     """
     while line := stream.readline(MAX_LINE):
         if not line.endswith(b"\n") and len(line) == MAX_LINE:
-            _skip_rest_of_line(stream)
+            while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
         if line.startswith(b"{"):
             try:
                 yield _decoder.decode(line)
@@ -86,11 +87,6 @@ def messages(stream: IO[bytes]) -> Iterator[Message | str]:
             except msgspec.MsgspecError:
                 pass  # A step cannot write here, so this is buildx speaking in words.
         yield line.decode(errors="replace").rstrip()
-
-
-def _skip_rest_of_line(stream: IO[bytes]) -> None:
-    while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-        pass
 
 
 # One build

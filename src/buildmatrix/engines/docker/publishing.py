@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
@@ -25,6 +25,7 @@ from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.engines.process import Watch, plain, writing
+from buildmatrix.engines.publishing import push_content, repositories
 from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
@@ -42,10 +43,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.images.oci.layers import BlockWriter
 from buildmatrix.images.oci.layout import OciLayout
-
-if TYPE_CHECKING:
-    from buildmatrix.net.registry.client import Registry
-
+from buildmatrix.net.registry.client import Registry
 
 # Conversion of a `docker save` archive to an image layout
 
@@ -156,11 +154,17 @@ class Publisher:
                 if job.id not in here:
                     self._compare(job)
                 self._progress.end(job.id)
-            with ExitStack() as stack:
-                send = self._push_tags if tagged else self._by_digest(jobs, stack)
+            with nullcontext() if tagged else Registry() as registry:
+                mounts = {} if registry is None else repositories(jobs)
                 for job in jobs:
                     self._progress.step(job.id, "push: " + " ".join(job.tags))
-                    pushed[job.id] = send(job)
+                    if registry is not None:
+                        digest = self._push_content(job, registry, mounts)
+                    elif self._here([job]):
+                        digest = self._push_kept(job)
+                    else:
+                        digest = self._push_built(job)
+                    pushed[job.id] = digest
                     self._progress.end(job.id)
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
@@ -192,10 +196,6 @@ class Publisher:
                 "pushed, run the build again",
                 log=job.log,
             )
-
-    def _push_tags(self, job: BuildJob) -> str:
-        """Push all tags of a job; return the digest in the registry."""
-        return self._push_kept(job) if self._here([job]) else self._push_built(job)
 
     def _push_built(self, job: BuildJob) -> str:
         """Push all tags of a job through its builder; return the digest in the registry."""
@@ -249,14 +249,6 @@ class Publisher:
         why = lines[-1] if lines else f"exit status {status}"
         raise explain(status, None, [f"ERROR: failed to push {tag}: {why}"], job.log)
 
-    def _by_digest(self, jobs: Sequence[BuildJob], stack: ExitStack) -> Callable[[BuildJob], str]:
-        """Return a function that publishes a job without tags; `stack` closes its connections."""
-        from buildmatrix.engines.publishing import repositories
-        from buildmatrix.net.registry.client import Registry
-
-        registry, mounts = stack.enter_context(Registry()), repositories(jobs)
-        return lambda job: self._push_content(job, registry, mounts)
-
     def _push_content(
         self, job: BuildJob, registry: Registry, mounts: Mapping[str, Sequence[str]]
     ) -> str:
@@ -264,8 +256,6 @@ class Publisher:
 
         Return the digest in the registry.
         """
-        from buildmatrix.engines.publishing import push_content
-
         with scratch("layout", job.scan_output) as folder:
             self._progress.step(job.id, "push: exporting")
             layout = self._layout(job, folder)

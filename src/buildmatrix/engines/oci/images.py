@@ -94,11 +94,8 @@ class Images:
             self._name(image, {*self.names(image), *names} - {name})
 
     def _name(self, image: Descriptor, names: set[str]) -> None:
+        """Name an image, and remove the blobs of images without names."""
         self.layout.publish(image, sorted(names))
-        self._remove_unused()
-
-    def _remove_unused(self) -> None:
-        """Remove the blobs of images without names."""
         used = set()
         for entry in self.layout.images():
             manifest = self.manifest(entry)

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from functools import partial
 from typing import Final
 
 from packaging.utils import canonicalize_name
@@ -176,7 +177,7 @@ class InstalledWheel:
                 self._write(path, data, 0o755)
                 continue
             mode = 0o755 if entry.mode & _EXECUTABLE else 0o644
-            self._keep(path, mode, entry.size, self._streamed(name))
+            self._keep(path, mode, entry.size, partial(self._stream, name))
             self._note(path, *recorded.get(name, ("", str(entry.size))))
 
     def _add_folders(self) -> None:
@@ -287,9 +288,6 @@ class InstalledWheel:
         if any(len(row) != 3 for row in rows):
             raise UndecidedError("its RECORD has rows that are not of three fields")
         return {path: (digest, size) for path, digest, size in rows}
-
-    def _streamed(self, name: str) -> Callable[[], Iterator[bytes]]:
-        return lambda: self._stream(name)
 
     def _stream(self, name: str) -> Iterator[bytes]:
         try:

@@ -21,6 +21,7 @@ from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.process import writing
+from buildmatrix.facts.inventory.workers import count_processors
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.images.oci.layers import (
     LayerEntry,
@@ -170,9 +171,9 @@ class ImageStore(Closing):
         #: Notes about layers of base images.
         self.notes = notes_store(cache)
         self._layers = cache.store("image-layers", "2", limit=256 << 20, age=90 * DAY, by_use=True)
-        self.pool = ThreadPoolExecutor(processors(), "compress")
+        self.pool = ThreadPoolExecutor(count_processors(), "compress")
         #: Limits concurrently created layers: more would only need more memory.
-        self.making = threading.Semaphore(processors())
+        self.making = threading.Semaphore(count_processors())
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
 
@@ -216,11 +217,6 @@ def made_by() -> str:
     Includes a digest of our sources, so that no version has to be raised by hand.
     """
     return f"{source_digest('engines/oci', 'images/oci', 'facts/trees')} {output_key()}"
-
-
-def processors() -> int:
-    """Return the number of processors available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Creation of layers

@@ -160,8 +160,10 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
             folders.update(parent_folders(path))
         if len(set(files)) < len(files) or not folders.isdisjoint(files):
             return False  # One layer replaces a file of another.
+        # A folder may replace a file or a link, or have been looked for in vain.
         return not any(map(is_counted, folders)) and not (
-            any(map(self._is_changed, files)) or any(map(self._displaces, folders))
+            any(map(self._is_changed, files))
+            or any(path in self.names or path in self.absent for path in folders)
         )
 
     def _is_changed(self, path: str) -> bool:
@@ -174,10 +176,6 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
             or folder in self.listed
             or any(not whole or f"{path}/".startswith(f"{whole}/") for whole in self.whole)
         )
-
-    def _displaces(self, folder: str) -> bool:
-        """Return True if a folder replaces a file or a link, or was looked for in vain."""
-        return folder in self.names or folder in self.absent
 
     @property
     def size(self) -> int:
