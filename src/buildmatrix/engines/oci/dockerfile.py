@@ -19,7 +19,7 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?[A-Za-z_]")
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::\+([^{}\"'\\]*))?\}|([A-Za-z_][A-Za-z0-9_]*))"
 )
-_NAME = re.compile(r"[^\s=\"'\\$]+")
+_PAIR_NAME = re.compile(r"[^\s=\"'\\$]+")
 
 
 class DockerfileError(ValueError):
@@ -198,7 +198,7 @@ def pairs(text: str) -> tuple[tuple[str, Word], ...]:
         name, is_pair, value = item.partition("=")
         if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
             name = name[1:-1]
-        if not is_pair or _NAME.fullmatch(name) is None:
+        if not is_pair or _PAIR_NAME.fullmatch(name) is None:
             raise DockerfileError("what is no NAME=VALUE")
         pairs.append((name, word(value)))
     return tuple(pairs)
