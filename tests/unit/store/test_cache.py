@@ -265,16 +265,6 @@ def test_pruning_leaves_what_lies_behind_a_link(cache: Cache, tmp_path: Path) ->
     assert (mine / "thesis").stat().st_size == 9000
 
 
-def test_folders_of_version_0_1_go_with_their_entries(cache: Cache, tmp_path: Path) -> None:
-    earlier = tmp_path / "cache/facts/0123456789abcdef"
-    earlier.mkdir(parents=True)
-    (earlier / "entry").write_bytes(bytes(9000))
-    opened(cache, limit=5000).put("key", DATA)
-    assert not any(earlier.iterdir())
-    opened(cache, limit=5000).put("key", DATA)
-    assert not earlier.exists()
-
-
 # A disk that does not do its part
 
 
@@ -360,7 +350,7 @@ def test_an_entry_that_the_system_is_made_unable_to_read_is_said_once(
     def fails(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "read", fails)
+    monkeypatch.setattr(os, "fdopen", fails)
     assert store.get("key") is None and store.get("key") is None
     assert len(notes) == 1 and "cannot be read: input/output error" in notes[0]
     monkeypatch.undo()

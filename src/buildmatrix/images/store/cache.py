@@ -23,7 +23,6 @@ the shared store is on a local disk, only it has the entry: a second file would 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import logging
@@ -44,9 +43,8 @@ import buildmatrix
 from buildmatrix.base import child
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import shown
-from buildmatrix.facts.inventory.writing import open_atomically
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.images.store.shared import SharedEntries
+from buildmatrix.images.store.shared import FolderStorage, SharedEntries
 
 T_co = TypeVar("T_co", covariant=True)
 _logger = logging.getLogger(__name__)
@@ -57,8 +55,6 @@ DAY = 86400.0
 MAX_ENTRY = 256 << 20
 #: Age in seconds of an unfinished entry whose run was killed.
 UNFINISHED_AGE = 3600.0
-#: Seconds for which a used entry counts as just used.
-_JUST_USED = 3600.0
 _DIGEST = hashlib.sha256().digest_size
 _TIME = struct.Struct(">d")
 #: Offset of an entry's content.
@@ -171,13 +167,15 @@ class Cache:
             by_use: measure age since the last use of an entry, not since it was written.
             is_shared: False for entries that mean nothing to another machine.
         """
-        folder = self.folder / kind if self.folder is not None else None
-        if folder is not None and folder.is_symlink():
-            self.report_failure(folder, "be used", "it is a link")
-            folder = None
+        files = None
+        if self.folder is not None and (self.folder / kind).is_symlink():
+            self.report_failure(self.folder / kind, "be used", "it is a link")
+        elif self.folder is not None:
+            # Contents of private indexes and images are for this user only.
+            files = FolderStorage(self.folder, is_private=True, marks_use=by_use)
         is_shared = is_shared and (self._shared_kinds is None or kind in self._shared_kinds)
         shared = self._shared if is_shared else None
-        return Store(self, folder, shared, kind, version, limit, age, by_use)
+        return Store(self, files, shared, kind, version, limit, age)
 
     def is_due(self, kind: str, size: int, limit: int) -> bool:
         """Return True if old entries of a kind should be pruned, after writing `size` bytes.
@@ -207,32 +205,30 @@ class Store:
     def __init__(
         self,
         cache: Cache,
-        folder: Path | None,
+        files: FolderStorage | None,
         shared: SharedEntries | None,
         kind: str,
         version: str,
         limit: int,
         age: float,
-        by_use: bool,
     ) -> None:
         self._cache = cache
         self._shared = shared
-        self._folder = folder
+        self._files = files
         self._kind = kind
         self._version = f"{kind}\0{version}"
         self._limit = limit
         self._largest = min(limit, MAX_ENTRY)
         self._age = age
-        self._by_use = by_use
 
     @property
     def is_enabled(self) -> bool:
         """True if entries are cached at all."""
-        return self._folder is not None or self._shared is not None
+        return self._files is not None or self._shared is not None
 
     def path(self, key: str) -> Path | None:
         """Return the file of an entry, present or not; None without a folder."""
-        return None if self._folder is None else self._folder / self._name(key)
+        return self._files and self._files.folder / self._kind / self._name(key)
 
     def _name(self, key: str) -> str:
         return hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
@@ -261,31 +257,33 @@ class Store:
         return entry
 
     def _read_entry(self, key: str, within: float | None) -> memoryview | None:
-        name, path = self._name(key), self.path(key)
-        if path is not None:
+        name = self._name(key)
+        if self._files is not None:
             try:
-                entry = memoryview(self._read(path))
+                data = self._files.read(self._kind, name, self._largest)
+            except OSError as error:
+                path = self._files.folder / self._kind / name
+                self._cache.report_failure(path, "be read", reason(error))
+                data = None
+            if data is not None:
+                entry = memoryview(data)
                 if not self._is_whole(entry, name):
                     self.remove(key)
                 elif _is_recent(entry, within):
                     return entry[_CONTENT_OFFSET:]
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-            except OSError as error:
-                self._cache.report_failure(path, "be read", reason(error))
         if self._shared is None:
             return None
         entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
         if not (self._is_whole(entry, name) and _is_recent(entry, within)):
             return None
         # A copy from one local disk to another would save nothing.
-        if path is not None and not self._shared.is_near:
-            self._write(path, (entry,))
+        if not self._shared.is_near:
+            self._write(name, (entry,))
         return entry[_CONTENT_OFFSET:]
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, unless it is too large."""
-        name, path = self._name(key), self.path(key)
+        name = self._name(key)
         if not self.is_enabled or len(data) + _CONTENT_OFFSET > self._largest:
             return
         written = _TIME.pack(time.time())
@@ -295,22 +293,19 @@ class Store:
             is_kept = self._shared.write(self._kind, name, parts)
             if is_kept and self._shared.is_near:
                 return
-        if path is not None:
-            self._write(path, parts)
+        self._write(name, parts)
 
-    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
-        """Write an entry to the folder."""
-        size = sum(map(len, parts))
+    def _write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Write an entry to the folder, if there is one."""
+        if self._files is None:
+            return
+        folder = self._files.folder / self._kind
         try:
-            # Contents of private indexes and images are for this user only.
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open_atomically(path, is_private=True) as file:
-                for part in parts:
-                    file.write(part)
-            if self._cache.is_due(self._kind, size, self._limit):
-                self._prune(path.parent)
+            self._files.write(self._kind, name, parts)
+            if self._cache.is_due(self._kind, sum(map(len, parts)), self._limit):
+                self._prune(folder)
         except OSError as error:
-            self._cache.report_failure(path.parent, "be written", reason(error))
+            self._cache.report_failure(folder, "be written", reason(error))
 
     def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
         """Return the value of `key`; see `get`."""
@@ -334,26 +329,6 @@ class Store:
         if path is not None:
             with suppress(OSError):
                 path.unlink()
-
-    def _read(self, path: Path) -> bytes:
-        """Read a file; empty if it is not an entry."""
-        try:
-            # O_NONBLOCK: a pipe must not block.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return b""
-            raise
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > self._largest:
-                return b""
-            if self._by_use and time.time() - status.st_mtime > _JUST_USED:
-                with suppress(OSError):  # a read-only cache is still usable
-                    os.utime(descriptor)
-            return os.read(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
 
     def _is_whole(self, entry: memoryview, name: str) -> bool:
         """Return True if the bytes are a complete and undamaged entry `name`."""

@@ -41,6 +41,8 @@ TIMEOUT_PER_MB = 0.5
 #: Failures in a row until a store is not used, and the pause in seconds.
 MAX_FAILURES = 3
 PAUSE = 30.0
+#: Seconds for which a used entry counts as just used.
+_JUST_USED = 3600.0
 #: Characters of a store's message to show.
 _MAX_MESSAGE = 300
 #: Options of drivers, so that they time out before `TIMEOUT`.
@@ -86,14 +88,19 @@ class EntryStorage(ABC):
 
 
 class FolderStorage(EntryStorage):
-    """A folder, local or on a network file system."""
+    """A folder, local or on a network file system. Links are not followed.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    With `is_private`, entries are for this user alone; with `marks_use`, a read entry is as new.
+    """
+
+    def __init__(self, folder: Path, *, is_private: bool = False, marks_use: bool = False) -> None:
+        self.folder = folder
+        self._is_private = is_private
+        self._marks_use = marks_use
 
     def is_near(self) -> bool:
         """See `EntryStorage.is_near`; False if the kernel does not tell."""
-        folder = self._folder
+        folder = self.folder
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         try:
@@ -104,32 +111,40 @@ class FolderStorage(EntryStorage):
         return bool(kinds) and kinds <= _NEAR
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
-        """See `EntryStorage.read`."""
+        """See `EntryStorage.read`; empty for anything but a file of at most `most` bytes."""
+        # O_NONBLOCK: a pipe must not block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._folder / kind / name, flags)
-        except FileNotFoundError:
+            descriptor = os.open(self.folder / kind / name, flags)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return b""
+            raise
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
                 return b""
-            return file.read(min(status.st_size, most + 1))
+            if self._marks_use and time.time() - status.st_mtime > _JUST_USED:
+                with suppress(OSError):  # a read-only folder is still usable
+                    os.utime(descriptor)
+            return file.read(status.st_size)
 
     def has(self, kind: str, name: str) -> bool:
         """See `EntryStorage.has`."""
         try:
-            return (self._folder / kind / name).stat().st_size > 0
+            return (self.folder / kind / name).stat().st_size > 0
         except FileNotFoundError:
             return False
 
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
         """See `EntryStorage.write`: by a temporary file that is renamed."""
-        path = self._folder / kind / name
+        path = self.folder / kind / name
         if path.parent.is_symlink():
             raise OSError(f"{path.parent} is a link")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open_atomically(path) as file:
+        path.parent.mkdir(0o700 if self._is_private else 0o777, parents=True, exist_ok=True)
+        with open_atomically(path, is_private=self._is_private) as file:
             for part in parts:
                 file.write(part)
 
