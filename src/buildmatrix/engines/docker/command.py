@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from buildmatrix.base.child import log_process
+from buildmatrix.base.child import run
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UsageError
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.process import Processes, Watch
@@ -21,6 +21,8 @@ MINIMUM_BUILDX = (0, 19)
 MINIMUM_DOCKER = (23, 0)
 #: Timeout of a request to the daemon in seconds.
 PATIENCE = 30
+#: Maximum bytes of memory of a request.
+_MEMORY = 8 << 30
 #: Driver of the daemon's own builder in `docker buildx inspect`.
 OWN_DRIVER = "docker"
 #: Images per request. A daemon with containerd's store takes 7 ms per listed image (500 images,
@@ -54,20 +56,8 @@ class DockerCommand:
     def ask(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a short docker command."""
         command = [self.program(), *arguments]
-        log_end = log_process(command)
         try:
-            answer = subprocess.run(
-                command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-            log_end(answer.returncode)
-            return answer
+            return run(command, Path(), self._environment, seconds=seconds, memory=_MEMORY)
         except subprocess.TimeoutExpired as error:
             raise ComponentError(
                 f"`docker {' '.join(arguments[:2])}` gave no answer in {seconds:g} s; see whether "

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.base.child import bare_environment, log_process
+from buildmatrix.base.child import bare_environment, run
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
 
@@ -24,6 +24,8 @@ from buildmatrix.engines.oci.base_files import BaseFiles
 PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
 #: Timeout of an apt command in seconds.
 _PATIENCE: Final = 600.0
+#: Maximum bytes of memory of an apt command.
+_MEMORY: Final = 4 << 30
 _INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
 #: Lists that apt reads: apt-pkg/contrib/fileutl.cc, `GetListOfFilesInDir`.
 _SOURCES = re.compile(
@@ -254,20 +256,15 @@ def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
         "LC_ALL": "C",
         "DEBIAN_FRONTEND": "noninteractive",
     }
-    log_end = log_process(command)
     try:
-        run = subprocess.run(
-            command, check=False, env=environment, capture_output=True, text=True, errors="replace",
-            timeout=_PATIENCE, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run(command, Path(), environment, seconds=_PATIENCE, memory=_MEMORY)
     except (OSError, subprocess.SubprocessError) as error:
         raise UndecidedError(f"{command[0]} {command[1]} cannot be run: {error}") from error
-    log_end(run.returncode)
-    if run.returncode:
-        lines = [line[3:] for line in run.stderr.splitlines() if line.startswith("E: ")]
-        why = "; ".join(lines) or run.stderr.strip()[-300:] or f"exit code {run.returncode}"
+    if done.returncode:
+        lines = [line[3:] for line in done.stderr.splitlines() if line.startswith("E: ")]
+        why = "; ".join(lines) or done.stderr.strip()[-300:] or f"exit code {done.returncode}"
         raise UndecidedError(f"{command[0]} {command[1]} failed: {why}")
-    return run.stdout
+    return done.stdout
 
 
 def missing_programs() -> list[str]:
