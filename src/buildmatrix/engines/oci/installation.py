@@ -16,7 +16,7 @@ import io
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from functools import partial
 from typing import Final
@@ -28,7 +28,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_version
 from buildmatrix.facts.trees.base import Trouble, Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, sort_key
+from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, parent_folders, sort_key
 
 #: Environment in the Dockerfile of our templates, relative to the root, as in a layer.
 ENVIRONMENT: Final = "opt/venv"
@@ -177,7 +177,8 @@ class InstalledWheel:
                 self._write(path, data, 0o755)
                 continue
             mode = 0o755 if entry.mode & _EXECUTABLE else 0o644
-            self._keep(path, mode, entry.size, partial(self._stream, name))
+            new = LayerEntry(path, "file", mode, entry.size)
+            self._keep(InstalledFile(new, partial(self._stream, name)))
             self._note(path, *recorded.get(name, ("", str(entry.size))))
 
     def _add_folders(self) -> None:
@@ -230,7 +231,7 @@ class InstalledWheel:
         # uv overwrites the wheel's own RECORD, and keeps its mode.
         is_executable = self._members[f"{self._metadata}/RECORD"].mode & _EXECUTABLE
         mode = 0o755 if is_executable else 0o644
-        self._keep(f"{folder}/RECORD", mode, len(data), lambda: (data,))
+        self._keep(file_of(f"{folder}/RECORD", data, mode))
 
     def _check_paths(self) -> None:
         folders: set[str] = set()
@@ -244,15 +245,15 @@ class InstalledWheel:
                 len(path.encode()) > _LONGEST_PATH
             ):
                 raise UndecidedError(f"the path {path[:100]!r}... is longer than Linux takes")
-            above = posixpath.dirname(path)
-            while above and above not in folders:
+            for above in parent_folders(path):
+                if above in folders:
+                    break
                 if self._is_file(above):
                     raise UndecidedError(f"{path[:200]!r} lies in a file")
                 folders.add(above)
                 room -= len(above)
                 if room < 0:
                     raise UndecidedError("it has too many folders for a wheel")
-                above = posixpath.dirname(above)
             mine = path.removeprefix(f"{ENVIRONMENT}/")
             if file.entry.kind == "file" and _RESERVED.fullmatch(mine):
                 raise UndecidedError(f"it would replace {mine} of the environment")
@@ -265,14 +266,12 @@ class InstalledWheel:
     def _write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Add a generated file; later ones replace earlier ones."""
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        self._keep(path, mode, len(data), lambda: (data,))
+        self._keep(file_of(path, data, mode))
         self._note(path, f"sha256={digest}", str(len(data)))
 
-    def _keep(
-        self, path: str, mode: int, size: int, content: Callable[[], Iterable[bytes]]
-    ) -> None:
-        path = _linked(path)
-        self._files[path] = InstalledFile(LayerEntry(path, "file", mode, size), content)
+    def _keep(self, file: InstalledFile) -> None:
+        path = _linked(file.entry.path)
+        self._files[path] = replace(file, entry=replace(file.entry, path=path))
 
     def _note(self, path: str, digest: str, size: str) -> None:
         """Add a row to RECORD, whose paths are relative to the libraries."""

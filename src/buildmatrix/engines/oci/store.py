@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import posixpath
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from buildmatrix.images.oci.layers import (
     StoredLayer,
     layer_writer,
     output_key,
+    parent_folders,
     sort_key,
 )
 from buildmatrix.images.oci.layout import OciLayout, list_files, make_room, note_use, rename_written
@@ -226,9 +226,9 @@ def with_folders(files: Mapping[str, InstalledFile], base: BaseFiles) -> list[In
     """Return `files` with their parent folders, in the order of a layer."""
     complete = dict(files)
     for path in files:
-        while path := posixpath.dirname(path):
-            if path not in complete:
-                complete[path] = InstalledFile(folder(path, base))
+        for above in parent_folders(path):
+            if above not in complete:
+                complete[above] = InstalledFile(folder(above, base))
     return [complete[path] for path in sorted(complete, key=sort_key)]
 
 
