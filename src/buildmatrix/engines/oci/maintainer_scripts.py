@@ -158,18 +158,14 @@ class _Script:
                 after[name] = None
 
     def _if(self, node: If) -> _Status:
-        for condition, body in node.branches:
-            self._conditions += 1
-            status = self.block(condition)
-            self._conditions -= 1
-            if status:
-                return self.block(body)
-            if status is None:
-                self._try(body)
-                rest = node.branches[node.branches.index((condition, body)) + 1 :]
-                self._try((If(node.line, rest, node.otherwise),) if rest else node.otherwise)
-                return None
-        return self.block(node.otherwise)
+        self._conditions += 1
+        status = self.block(node.condition)
+        self._conditions -= 1
+        if status is None:
+            self._try(node.body)
+            self._try(node.otherwise)
+            return None
+        return self.block(node.body if status else node.otherwise)
 
     def _case(self, node: Case) -> _Status:
         value = self._value(node.word, node.line)

@@ -72,10 +72,11 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """Conditions with their blocks, and the block after `else`."""
+    """A condition, and the blocks for either outcome; `elif` is in the second one."""
 
     line: int
-    branches: tuple[tuple[Block, Block], ...]
+    condition: Block
+    body: Block
     otherwise: Block
 
 
@@ -209,15 +210,16 @@ class _Parser:
         keyword = self._keyword()
         node: Node
         if keyword == "if":
-            node = self._if()
+            node = self._if("if")
         elif keyword == "case":
             node = self._case()
         elif keyword == "{":
-            self._expect("{")
-            node = self._block(("}",))
+            node = self._clause("{", "}")
             self._expect("}")
         elif keyword in ("for", "while", "until"):
-            self._loop(keyword)
+            self._clause(keyword, "do")
+            self._clause("do", "done")
+            self._expect("done")
             node = Opaque(line)
         elif self._take("("):
             self._block(())
@@ -231,23 +233,25 @@ class _Parser:
             node = Opaque(line)
         return node
 
-    def _if(self) -> Node:
+    def _clause(self, keyword: str, *ends: str) -> Block:
+        """Read a keyword, and commands up to one of `ends`."""
+        self._expect(keyword)
+        return self._block(ends)
+
+    def _if(self, keyword: str) -> Node:
         line = self._line
-        branches = []
+        self._depth += 1
+        condition = self._clause(keyword, "then")
+        body = self._clause("then", "elif", "else", "fi")
         otherwise: Block = ()
-        self._expect("if")
-        while True:
-            condition = self._block(("then",))
-            self._expect("then")
-            branches.append((condition, self._block(("elif", "else", "fi"))))
-            if self._keyword() != "elif":
-                break
-            self._expect("elif")
-        if self._keyword() == "else":
-            self._expect("else")
-            otherwise = self._block(("fi",))
-        self._expect("fi")
-        return If(line, tuple(branches), otherwise)
+        if self._keyword() == "elif":
+            otherwise = (self._if("elif"),)
+        else:
+            if self._keyword() == "else":
+                otherwise = self._clause("else", "fi")
+            self._expect("fi")
+        self._depth -= 1
+        return If(line, condition, body, otherwise)
 
     def _case(self) -> Node:
         line = self._line
@@ -269,13 +273,6 @@ class _Parser:
             self._take(";;")
         self._expect("esac")
         return Case(line, word, tuple(branches))
-
-    def _loop(self, keyword: str) -> None:
-        self._expect(keyword)
-        self._block(("do",))
-        self._expect("do")
-        self._block(("done",))
-        self._expect("done")
 
     def _simple(self) -> Node:
         line = self._line
