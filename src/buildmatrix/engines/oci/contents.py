@@ -291,7 +291,9 @@ class _Assembly:
             elif keyword == "VOLUME":
                 self._run = replace(volumes={**run.volumes, **{value: {} for value in values}})
             else:
-                ports = {value if "/" in value else f"{value}/tcp": {} for value in values}
+                ports: dict[str, object] = {
+                    value if "/" in value else f"{value}/tcp": {} for value in values
+                }
                 self._run = replace(exposed_ports={**run.exposed_ports, **ports})
 
     # Layers

@@ -240,7 +240,8 @@ class DebianPackages:
             if (
                 path is None
                 or is_whiteout(path)
-                or member.kind in ("other", "device")
+                or member.kind == "other"
+                or member.kind == "device"
                 or attributes is None
             ):
                 raise UndecidedError(

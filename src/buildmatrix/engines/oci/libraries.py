@@ -241,7 +241,7 @@ class Libraries:
         self._progress.step(self._target.id, "layer of the other distributions")
         with self._store.making, ExitStack() as held:
             files: dict[str, InstalledFile] = {}
-            paths: LayerPaths = {}
+            paths: dict[str, Sequence[str]] = {}
             for item in light:
                 installed = self._installed(item, self._store.wheels.path(item.wheel), held)
                 paths[item.origin] = _paths(installed)

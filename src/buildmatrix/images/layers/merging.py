@@ -90,9 +90,8 @@ def layered_paths(inventory: Inventory) -> Iterator[str]:
 def _find_origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
     places = [(path, path) for path in layered_paths(inventory)]
     # Nested files lie where their container lies.
-    for fact in (*inventory.binaries, *inventory.artefacts):
-        if fact.container is not None:
-            places.append((fact.path, fact.container))
+    places += [(item.path, item.container) for item in inventory.binaries if item.container]
+    places += [(item.path, item.container) for item in inventory.artefacts if item.container]
     for path, place in places:
         layer = tree.origin(place)
         if layer is not None:

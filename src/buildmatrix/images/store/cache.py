@@ -228,7 +228,8 @@ class Store:
 
     def path(self, key: str) -> Path | None:
         """Return the file of an entry, present or not; None without a folder."""
-        return self._files and self._files.folder / self._kind / self._name(key)
+        files = self._files
+        return None if files is None else files.folder / self._kind / self._name(key)
 
     def _name(self, key: str) -> str:
         return hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
