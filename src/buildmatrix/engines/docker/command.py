@@ -163,6 +163,10 @@ class DockerCommand:
         except ComponentError:
             return False
 
+    def watch(self, seconds: float) -> Watch:
+        """Return a watchdog of a command that waits for the current daemon."""
+        return Watch(seconds, lambda: self.daemon_answers(seconds))
+
     def images(self, references: Sequence[str]) -> Mapping[str, str]:
         """Return reference → digest of the current daemon's images."""
         keys = {name: _familiar(name) for name in references}

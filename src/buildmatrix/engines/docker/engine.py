@@ -30,7 +30,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.process import Watch, writing
+from buildmatrix.engines.process import writing
 
 if TYPE_CHECKING:
     from buildmatrix.engines.docker.containers import Daemon
@@ -151,7 +151,7 @@ class DockerEngine:
             ["image", "load", "--quiet", f"--input={archive}"],
             job.context,
             said.extend,
-            Watch(patience, lambda: self._command.daemon_answers(patience)),
+            self._command.watch(patience),
         )
         if status != 0:
             # Not the builder's fault: another one would fail as well.

@@ -24,7 +24,7 @@ from buildmatrix.engines.docker.bake import Baker
 from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
-from buildmatrix.engines.process import Watch, plain, writing
+from buildmatrix.engines.process import plain, writing
 from buildmatrix.engines.publishing import push_content, repositories
 from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
@@ -225,7 +225,7 @@ class Publisher:
     def _push_tag(self, job: BuildJob, tag: str) -> str:
         """Push one tag; return the pushed digest. Raises `BuildError` or `ComponentError`."""
         patience = self._surroundings.builder_patience
-        watch = Watch(patience, lambda: self._command.daemon_answers(patience))
+        watch = self._command.watch(patience)
         lines: list[str] = []
 
         def read(stream: IO[bytes]) -> None:

@@ -154,7 +154,7 @@ class OciEngine:
     def facilities(self) -> Facilities:
         """Return the folder of images, and the available devices; see `Engine.facilities`."""
         offered = confinement.offered(confinement.FOLDERS)
-        return Facilities((), self._images.layout.folder, has_cdi=bool(offered), cdi=offered)
+        return Facilities((), self._images.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Return reference → digest of the manifest, for complete images."""
@@ -379,9 +379,9 @@ class OciEngine:
     def _lay_out(self, image: Descriptor, user: str, confined: Sandbox) -> RootFolder:
         """Lay out the files of an image on disk."""
         with ExitStack() as stack:
-            with writing(self._images.layout.folder):
+            with writing(self._images.folder):
                 # Beside the images: temporary folders may be mounted noexec.
-                folder = stack.enter_context(scratch("run", self._images.layout.folder))
+                folder = stack.enter_context(scratch("run", self._images.folder))
                 root = folder / "root"
                 root.mkdir(mode=0o755)
             with self._images.tree(image) as tree:
@@ -393,7 +393,7 @@ class OciEngine:
     def export(self, reference: str) -> Iterator[Iterator[bytes]]:
         """See `Engine.export`."""
         image = self._images.get(reference)
-        yield iter_archive(self._images.layout, image, self._images.names(image))
+        yield iter_archive(self._images, image, self._images.names(image))
 
     @cached_property
     def _reader(self) -> LayerReader:
@@ -406,7 +406,7 @@ class OciEngine:
         from buildmatrix.images.layers.image import LayerBlob
 
         blobs = [
-            LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))
+            LayerBlob(layer.digest, layer.size, partial(self._images.blob, layer))
             for layer in self._images.manifest(image).layers
         ]
         configuration = read_configuration(self._images.configuration(image), len(blobs))

@@ -21,7 +21,6 @@ from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.images.oci.documents import (
     Descriptor,
     ImageConfiguration,
-    Manifest,
     configuration_of,
 )
 from buildmatrix.images.oci.layout import REF_NAME, OciLayout
@@ -29,16 +28,16 @@ from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
 
 
-class Images:
+class Images(OciLayout):
     """Images by name or digest, in the layout `folder`. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        self.layout = OciLayout(folder)
+        super().__init__(folder)
         self._lock = threading.Lock()
 
     def find(self, reference: str) -> Descriptor | None:
         """Return the image with a name or the digest of its manifest or configuration, or None."""
-        for entry in self.layout.images():
+        for entry in self.images():
             if reference in (entry.digest, entry.annotations.get(REF_NAME)):
                 return entry
             if reference.startswith("sha256:") and self.manifest(entry).config.digest == reference:
@@ -47,64 +46,60 @@ class Images:
 
     def by_name(self) -> Mapping[str, Descriptor]:
         """Return all named images."""
-        named = {entry.annotations.get(REF_NAME): entry for entry in reversed(self.layout.images())}
+        named = {entry.annotations.get(REF_NAME): entry for entry in reversed(self.images())}
         return {name: entry for name, entry in named.items() if name is not None}
 
     def get(self, reference: str) -> Descriptor:
         """Return an image, like `find`. Raises `UndecidedError` if there is none."""
         image = self.find(reference)
         if image is None:
-            raise UndecidedError(f"{self.layout.folder} has no image {reference}; build it again")
+            raise UndecidedError(f"{self.folder} has no image {reference}; build it again")
         return image
 
     def names(self, image: Descriptor) -> tuple[str, ...]:
         """Return the names of an image."""
         return tuple(
             name
-            for entry in self.layout.images()
+            for entry in self.images()
             if entry.digest == image.digest and (name := entry.annotations.get(REF_NAME))
         )
 
     def is_whole(self, image: Descriptor) -> bool:
         """Return True if all blobs of an image exist."""
-        if not self.layout.has(image):
+        if not self.has(image):
             return False
         manifest = self.manifest(image)
-        return all(map(self.layout.has, (manifest.config, *manifest.layers)))
-
-    def manifest(self, image: Descriptor) -> Manifest:
-        """Return the manifest of an image. Raises `UndecidedError`."""
-        return self.layout.manifest(image)
+        return all(map(self.has, (manifest.config, *manifest.layers)))
 
     def configuration(self, image: Descriptor) -> ImageConfiguration:
         """Return the configuration of an image. Raises `UndecidedError`."""
-        data = self.layout.document(self.manifest(image).config)
-        return configuration_of(data, f"{self.layout.folder}: {image.digest}")
+        data = self.document(self.manifest(image).config)
+        return configuration_of(data, f"{self.folder}: {image.digest}")
 
     def add(self, source: OciLayout, image: Descriptor, name: str) -> None:
         """Copy an image from `source`, and add a name. Raises the errors of writing."""
-        with self._lock, writing(self.layout.folder):
-            self.layout.adopt(source, image)
+        with self._lock, writing(self.folder):
+            self.adopt(source, image)
             self._name(image, {*self.names(image), name})
 
     def move(self, name: str, names: Sequence[str]) -> None:
         """Give `names` to the image `name`, and remove that name."""
-        with self._lock, writing(self.layout.folder):
+        with self._lock, writing(self.folder):
             image = self.get(name)
             self._name(image, {*self.names(image), *names} - {name})
 
     def _name(self, image: Descriptor, names: set[str]) -> None:
         """Name an image, and remove the blobs of images without names."""
-        self.layout.publish(image, sorted(names))
+        self.publish(image, sorted(names))
         used = set()
-        for entry in self.layout.images():
+        for entry in self.images():
             manifest = self.manifest(entry)
             used |= {
                 entry.digest,
                 manifest.config.digest,
                 *(part.digest for part in manifest.layers),
             }
-        for path in (self.layout.folder / "blobs").glob("*/*"):
+        for path in (self.folder / "blobs").glob("*/*"):
             if f"{path.parent.name}:{path.name}" not in used:
                 path.unlink(missing_ok=True)
 
@@ -116,7 +111,7 @@ class Images:
             stack.callback(spool.close)
             layers = []
             for layer in self.manifest(image).layers:
-                source = OpenFile(stack.enter_context(self.layout.open(layer)).fileno())
+                source = OpenFile(stack.enter_context(self.open(layer)).fileno())
                 layers.append(spool.plain(Slice(source, 0, source.size)))
             yield LayeredTree(layers)
 
@@ -147,12 +142,12 @@ def push(
         mounts = repositories(jobs)
         for job in jobs:
             image = scanned[job.id]
-            push_content(registry, images.layout, image, job, mounts, progress, check)
+            push_content(registry, images, image, job, mounts, progress, check)
         for job in jobs:
             check()
             if tagged:
                 progress.step(job.id, "push: " + " ".join(job.tags))
-                data = images.layout.document(scanned[job.id])
+                data = images.document(scanned[job.id])
                 for tag in job.tags:
                     with explained(job, tag):
                         name, image = Reference.parse(tag), scanned[job.id]

@@ -51,9 +51,9 @@ class WheelStore(Closing):
     power failure.
     """
 
-    def __init__(self, folder: Path, *, offline: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._client = Client(offline=offline)
+        self._client = Client()
 
     def close(self) -> None:
         """Close all connections and end waits for servers."""
@@ -165,9 +165,9 @@ class ImageStore(Closing):
     has one thread per processor, for CPU-bound work.
     """
 
-    def __init__(self, folder: Path, cache: Cache, *, offline: bool = False) -> None:
+    def __init__(self, folder: Path, cache: Cache) -> None:
         self.layout = OciLayout(folder / "layout")
-        self.wheels = WheelStore(folder / "wheels", offline=offline)
+        self.wheels = WheelStore(folder / "wheels")
         #: Notes about layers of base images.
         self.notes = notes_store(cache)
         self._layers = cache.store("image-layers", "2", limit=256 << 20, age=90 * DAY, by_use=True)

@@ -249,7 +249,7 @@ class Store:
         data = self._find_entry(key, within)
         return None if data is None else bytes(data)
 
-    def _find_entry(self, key: str, within: float | None) -> memoryview | None:
+    def _find_entry(self, key: str, within: float | None = None) -> memoryview | None:
         """See `get`; without copying."""
         entry = self._read_entry(key, within)
         if _logger.isEnabledFor(logging.DEBUG):
@@ -308,9 +308,9 @@ class Store:
         except OSError as error:
             self._cache.report_failure(folder, "be written", reason(error))
 
-    def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
+    def load(self, key: str, decoder: Decoder[T_co]) -> T_co | None:
         """Return the value of `key`; see `get`."""
-        data = self._find_entry(key, within)
+        data = self._find_entry(key)
         if data is None:
             return None
         try:
