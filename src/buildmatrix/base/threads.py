@@ -159,8 +159,9 @@ def read_ahead(
 ) -> Generator[bytes, None, None]:
     """Yield `chunks`, and read up to `held` of them ahead in a thread.
 
-    Raises errors of `chunks`, and of `check`, which is called while waiting. The thread has ended
-    at the end of the generator if it `is_awaited`; else, whoever closes the source ends it.
+    Raises errors of `chunks`, and of `check`, which is called while waiting. The end of the
+    generator waits for the thread if it `is_awaited`; else the caller closes the source, which ends
+    the thread.
     """
     queue: Queue[bytes | Exception | None] = Queue(held)
     is_closed = threading.Event()
