@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.engines.process import shorten
 from buildmatrix.matrix.model import Smoke
-from buildmatrix.preflight.protocol import make_call, read_checks
-from buildmatrix.reports.preflight.model import Check, Value
+from buildmatrix.preflight.protocol import call_probe
+from buildmatrix.reports.preflight.model import Check, CheckState, Value
 
 # Statistics of repeated wall times
 
@@ -31,26 +31,20 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     return sorted(samples)[max(rank, 1) - 1]
 
 
-def summarize(samples: Sequence[float], name: str = "") -> dict[str, Value]:
-    """Return values for a check: `p50_s` and further percentiles with enough samples.
-
-    `name` and a `_` precede each name.
-    """
-    before = f"{name}_" if name else ""
+def summarize(samples: Sequence[float]) -> dict[str, Value]:
+    """Return values for a check: `p50_s` and further percentiles with enough samples."""
     values: dict[str, Value] = {
-        f"{before}samples_s": [round(sample, 4) for sample in samples],
-        f"{before}n": len(samples),
+        "samples_s": [round(sample, 4) for sample in samples],
+        "n": len(samples),
     }
     for percent, enough in REQUIRED_SAMPLES.items():
         if len(samples) >= enough:
-            values[f"{before}p{percent}_s"] = round(percentile(samples, percent), 4)
+            values[f"p{percent}_s"] = round(percentile(samples, percent), 4)
     return values
 
 
 def describe(samples: Sequence[float]) -> str:
     """Format as `p50 0.41 s of 5 (0.39 to 0.52 s)`, with the percentiles of `REQUIRED_SAMPLES`."""
-    if not samples:
-        return "no time was taken"
     said = [
         f"p{percent} {percentile(samples, percent):.2f} s"
         for percent, enough in REQUIRED_SAMPLES.items()
@@ -148,7 +142,6 @@ def run_batch(
     run: Run,
     repeat: int,
     references: Mapping[str, Mapping[str, float]],
-    python: str = "python",
 ) -> tuple[Check, ...]:
     """Run each command `repeat` times cold, then warm, and compare its results.
 
@@ -157,13 +150,14 @@ def run_batch(
     return tuple(
         check
         for smoke in commands
-        for check in _run_command(smoke, run, repeat, references.get(f"{smoke.name} cold"), python)
+        for check in _run_command(smoke, run, repeat, references.get(f"{smoke.name} cold"))
     )
 
 
 def _run_command(
-    smoke: Smoke, run: Run, repeat: int, reference: Mapping[str, float] | None, python: str
+    smoke: Smoke, run: Run, repeat: int, reference: Mapping[str, float] | None
 ) -> Iterator[Check]:
+    name = f"{smoke.name} cold"
     samples: list[float] = []
     result: Result = None
     began = time.monotonic()
@@ -174,53 +168,44 @@ def _run_command(
         why = _describe_failure(ended, smoke.timeout_s)
         if why:
             where = f"run {len(samples) + 1} of {repeat} " if samples else ""
-            yield Check(f"{smoke.name} cold", "failed", where + why, seconds, summarize(samples))
+            yield Check(name, "failed", where + why, seconds, summarize(samples))
             return
         samples.append(seconds)
         try:
             result = parse_result(ended.output)
         except UnreadableResult as error:
-            yield Check(f"{smoke.name} cold", "failed", str(error), seconds, summarize(samples))
+            yield Check(name, "failed", str(error), seconds, summarize(samples))
             return
         if result is not None and reference and (off := describe_difference(result, reference)):
-            values: dict[str, Value] = {**summarize(samples), "result": result}
-            yield Check(f"{smoke.name} cold", "failed", off, seconds, values)
+            yield Check(name, "failed", off, seconds, {**summarize(samples), "result": result})
             return
-    yield _report_cold(smoke, samples, result, reference)
-    if repeat > 1:
-        yield _run_warm(smoke, run, repeat, result, python)
-
-
-def _report_cold(
-    smoke: Smoke, samples: Sequence[float], result: Result, reference: Mapping[str, float] | None
-) -> Check:
-    values: dict[str, Value] = summarize(samples)
-    said = describe(samples)
+    values, said = summarize(samples), describe(samples)
+    state: CheckState = "passed"
     if result is not None:
         values["result"] = result
-    if reference and result is None:
+        tolerance = result.get("tolerance", TOLERANCE)
+        said += (
+            f"; its result is that of the reference (tolerance {tolerance:g})"
+            if reference
+            else "; nothing to compare its result with"
+        )
+    elif reference:
         said += "; it printed no result to compare with the reference"
-        return Check(f"{smoke.name} cold", "undecided", said, sum(samples), values)
-    if reference:
-        tolerance = (result or {}).get("tolerance", TOLERANCE)
-        said += f"; its result is that of the reference (tolerance {tolerance:g})"
-    elif result is not None:
-        said += "; nothing to compare its result with"
-    return Check(f"{smoke.name} cold", "passed", said, sum(samples), values)
+        state = "undecided"
+    yield Check(name, state, said, sum(samples), values)
+    if repeat > 1:
+        yield _run_warm(smoke, run, repeat, result)
 
 
-def _run_warm(smoke: Smoke, run: Run, repeat: int, result: Result, python: str) -> Check:
+def _run_warm(smoke: Smoke, run: Run, repeat: int, result: Result) -> Check:
     """Compare the first run in a container with the later ones."""
     name = f"{smoke.name} warm"
     bound = min(smoke.timeout_s * (repeat + 1), BUDGET_S + smoke.timeout_s)
     options = {"command": smoke.command, "times": repeat + 1, "seconds": smoke.timeout_s}
-    probe = make_call("bounded", options, python)
-    ended = run(probe.command, bound)
-    seen = read_checks(ended.output, probe.mark)
+    seen, ended = call_probe(run, "bounded", options, bound)
     if not seen:
         failure = _describe_failure(ended, bound) or "no word of it"
-        why = f"nothing repeats it in one container: {failure}"
-        return Check(name, "not-run", why)
+        return Check(name, "not-run", f"nothing repeats it in one container: {failure}")
     times = [check.seconds for check in seen if check.state == "passed" and check.seconds]
     failed = next((check for check in seen if check.state != "passed"), None)
     if failed is not None and len(times) < 2:

@@ -13,13 +13,11 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.engines.model import Run
 from buildmatrix.preflight.batch import describe, summarize
-from buildmatrix.preflight.device import read_texts
 from buildmatrix.preflight.protocol import (
+    call_probe,
     list_frameworks,
-    make_call,
     make_missing_checks,
-    make_silent_check,
-    read_checks,
+    run_probe,
 )
 from buildmatrix.reports.preflight.model import Check, Value
 
@@ -84,23 +82,22 @@ def run_cold_start(
     backend: str,
     catalogue: Catalogue,
     late: Sequence[str] = (),
-    python: str = "python",
 ) -> tuple[Check, ...]:
     """Start each framework `repeat` times on a device, each time in a new container.
 
     `late` lists code that is compiled at the first start, according to the scan.
     """
-    questions = list_frameworks(backend, catalogue)
     caches = find_kernel_caches(catalogue)
-    options = {"frameworks": questions, "variables": caches.variables}
-    probe = make_call("cold_start", options, python)
-    ended = run(probe.command, EACH_S)
-    listed = next(iter(read_checks(ended.output, probe.mark)), None)
-    if listed is None:
-        return (make_silent_check("frameworks", ended, EACH_S),)
+    options = {
+        "frameworks": list_frameworks(backend, catalogue),
+        "variables": caches.variables,
+    }
+    seen, names = run_probe(run, "cold_start", options, EACH_S, "frameworks")
+    if names is None:
+        return seen
     return tuple(
-        _start_framework(name, run, repeat, {**options, "start": name}, caches, late, python)
-        for name in read_texts(listed, "names")
+        _start_framework(name, run, repeat, {**options, "start": name}, caches, late)
+        for name in names
     )
 
 
@@ -110,7 +107,6 @@ def run_starts_within(
     backend: str,
     catalogue: Catalogue,
     late: Sequence[str] = (),
-    python: str = "python",
 ) -> tuple[Check, ...]:
     """Start each framework in a running container, as in a pod: a process with an empty home.
 
@@ -124,29 +120,16 @@ def run_starts_within(
         "seconds": EACH_S,
         "budget": BUDGET_S,
     }
-    probe = make_call("cold_start", options, python)
-    ended = run(probe.command, WITHIN_S)
-    listed, *answers = read_checks(ended.output, probe.mark) or (None,)
-    if listed is None:
-        return (make_silent_check("frameworks", ended, WITHIN_S),)
-    names = read_texts(listed, "names")
-    rest = make_missing_checks(names, answers, "the probe ended before this check")
-    starts = {name: [item for item in answers if item.subject == name] for name in names}
-    return (
-        *(_make_check(name, samples, caches, late) for name, samples in starts.items() if samples),
-        *rest,
-    )
-
-
-def _make_check(
-    name: str, answers: Sequence[Check], caches: KernelCaches, late: Sequence[str]
-) -> Check:
-    passed = [answer for answer in answers if answer.state == "passed"]
-    starts = [_parse_start(answer) for answer in passed]
-    subject = f"{name} in a running container"
-    if (latest := answers[-1]).state != "passed":
-        return Check(subject, latest.state, latest.message, None, _summarize_starts(starts))
-    return _make_passed_check(subject, latest, starts, caches, late, None)
+    seen, names = run_probe(run, "cold_start", options, WITHIN_S, "frameworks")
+    if names is None:
+        return seen
+    checks: list[Check] = []
+    for name in names:
+        if answers := [check for check in seen if check.subject == name]:
+            starts = [_parse_start(answer) for answer in answers if answer.state == "passed"]
+            subject = f"{name} in a running container"
+            checks.append(_make_check(subject, answers[-1], starts, caches, late))
+    return (*checks, *make_missing_checks(names, seen))
 
 
 def _start_framework(
@@ -156,18 +139,15 @@ def _start_framework(
     options: Mapping[str, object],
     caches: KernelCaches,
     late: Sequence[str],
-    python: str,
 ) -> Check:
     starts: list[ColdStart] = []
     latest = Check(name, "undecided")
     began = time.monotonic()
     while len(starts) < repeat and (not starts or time.monotonic() - began < BUDGET_S):
-        probe = make_call("cold_start", options, python)
         start = time.monotonic()
-        ended = run(probe.command, EACH_S)
+        seen, ended = call_probe(run, "cold_start", options, EACH_S)
         end = time.monotonic()
-        answered = next(iter(read_checks(ended.output, probe.mark)), None)
-        if answered is None:
+        if not seen:
             lines = [line for line in ended.output.splitlines() if line.strip()]
             why = (
                 f"no answer within {EACH_S} s"
@@ -176,26 +156,25 @@ def _start_framework(
             )
             latest = Check(name, "failed", f"start {len(starts) + 1}: {why}")
             break
-        latest = answered
-        if answered.state != "passed":
+        latest = seen[0]
+        if latest.state != "passed":
             break
-        starts.append(_parse_start(answered, (start, end)))
-    seconds = time.monotonic() - began
-    if latest.state != "passed":
-        return Check(name, latest.state, latest.message, seconds, _summarize_starts(starts))
-    return _make_passed_check(name, latest, starts, caches, late, seconds)
+        starts.append(_parse_start(latest, (start, end)))
+    return _make_check(name, latest, starts, caches, late, time.monotonic() - began)
 
 
-def _make_passed_check(
+def _make_check(
     subject: str,
     latest: Check,
     starts: Sequence[ColdStart],
     caches: KernelCaches,
     late: Sequence[str],
-    seconds: float | None,
+    seconds: float | None = None,
 ) -> Check:
-    """Return the check for starts that all gave an answer; `latest` is the last of them."""
+    """Return the check for `starts` that gave an answer; `latest` is that of the last start."""
     values = _summarize_starts(starts)
+    if latest.state != "passed":
+        return Check(subject, latest.state, latest.message, seconds, values)
     device = latest.values.get("device")
     values["device"] = device
     compiled = _sum_compiled(latest, caches)

@@ -13,17 +13,16 @@ from pathlib import PurePosixPath
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.engines.model import Run, RunResult
+from buildmatrix.engines.model import Run
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.preflight.protocol import (
     list_frameworks,
     list_hosts,
     list_variables,
-    make_call,
     make_missing_checks,
-    make_silent_check,
-    read_checks,
+    read_texts,
+    run_probe,
 )
 from buildmatrix.reports.preflight.model import Check, Value
 
@@ -56,18 +55,19 @@ class _VisibleDevices:
 
 
 def run_devices(
-    run: Run, backend: str, catalogue: Catalogue, node: NodeClass | None, python: str = "python"
+    run: Run, backend: str, catalogue: Catalogue, node: NodeClass | None
 ) -> tuple[tuple[Check, ...], str]:
     """Query the container and each framework in it; also return why nothing is known."""
-    options: dict[str, object] = {
+    options = {
         "hosts": list_hosts(backend, catalogue),
         "environment": list_variables(backend, catalogue),
         "frameworks": list_frameworks(backend, catalogue),
         "seconds": EACH_S,
     }
-    probe = make_call("device", options, python)
-    result = run(probe.command, ALL_S)
-    return judge_devices(read_checks(result.output, probe.mark), result, backend, catalogue, node)
+    seen, names = run_probe(run, "device", options, ALL_S, "devices")
+    if names is None:
+        return seen[-1:], ""
+    return judge_devices(seen, names, backend, catalogue, node)
 
 
 def select_seen_devices(checks: Sequence[Check]) -> tuple[str, ...]:
@@ -77,16 +77,15 @@ def select_seen_devices(checks: Sequence[Check]) -> tuple[str, ...]:
 
 def judge_devices(
     seen: Sequence[Check],
-    result: RunResult,
+    names: Sequence[str],
     backend: str,
     catalogue: Catalogue,
     node: NodeClass | None,
 ) -> tuple[tuple[Check, ...], str]:
-    """Judge the output of a probe for a backend."""
-    named = {check.subject: check for check in seen}
-    listing, machine = named.get("frameworks"), named.get("machine")
-    if listing is None or machine is None:
-        return (make_silent_check("devices", result, ALL_S),), ""
+    """Judge the output of a probe for a backend; `names` are the frameworks that it announced."""
+    machine = next((check for check in seen if check.subject == "machine"), None)
+    if machine is None:
+        return make_missing_checks(["machine"], ()), ""
     describes_host = any(owned.backend == backend for owned in catalogue.hosts)
     hidden = [
         item for item in read_texts(machine, "environment") if "VISIBLE" in item.split("=")[0]
@@ -101,18 +100,18 @@ def judge_devices(
     questions = list_frameworks(backend, catalogue)
     verdicts = [_judge_machine(machine, sight)]
     for check in seen:
-        if check is not listing and check is not machine:
+        if check is not machine:
             wanted = questions[check.subject]["wanted"] if check.subject in questions else []
             verdicts += _judge_framework(check, wanted, sight)
     if select_seen_devices(verdicts):
+        # A framework built for the CPU fails nothing beside one that uses the devices.
         cpu_builds = {check.subject for check in seen if _is_cpu_build(check, sight)}
-        verdicts = [
-            _excuse_cpu_build(check, backend) if check.subject in cpu_builds else check
-            for check in verdicts
-        ]
-    verdicts += make_missing_checks(
-        read_texts(listing, "names"), seen, "the probe ended before this check"
-    )
+        for at, check in enumerate(verdicts):
+            if check.subject in cpu_builds and check.state == "failed":
+                kinds = ", ".join(read_texts(check, "kinds"))
+                message = f"a build without {backend}, which runs on the CPU here ({kinds})"
+                verdicts[at] = replace(check, state="not-run", message=message)
+    verdicts += make_missing_checks(names, seen)
     if sight.nodes is None and any(check.state == "passed" for check in verdicts):
         verdicts[0] = replace(verdicts[0], state="passed")
     if not sight.has_vendor or sight.nodes or any(check.state == "passed" for check in verdicts):
@@ -228,15 +227,6 @@ def _is_cpu_build(check: Check, sight: _VisibleDevices) -> bool:
     )
 
 
-def _excuse_cpu_build(check: Check, backend: str) -> Check:
-    """Do not fail a framework built for the CPU, beside one that uses the devices."""
-    if check.state != "failed":
-        return check
-    kinds = ", ".join(read_texts(check, "kinds"))
-    message = f"a build without {backend}, which runs on the CPU here ({kinds})"
-    return replace(check, state="not-run", message=message)
-
-
 def _find_libraries(check: Check, catalogue: Catalogue) -> Iterator[tuple[str, set[str]]]:
     """Yield the libraries of vendors that a framework loaded, each with its backends."""
     for path in read_texts(check, "libraries"):
@@ -265,9 +255,3 @@ def _select_values(check: Check, catalogue: Catalogue) -> dict[str, Value]:
 def _node_patterns(sight: _VisibleDevices) -> list[str]:
     entries = (owned.entry for owned in sight.catalogue.hosts if owned.backend == sight.backend)
     return list(dict.fromkeys(node for entry in entries for node in entry.nodes))
-
-
-def read_texts(check: Check, name: str) -> list[str]:
-    """Return a list of texts among the values of a check; empty for other values."""
-    value = check.values.get(name)
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

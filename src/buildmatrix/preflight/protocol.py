@@ -23,7 +23,7 @@ import msgspec
 from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.engines.model import RunResult
+from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.reports.preflight.model import Check
 
 #: Variables that hide devices of any vendor from a program.
@@ -81,10 +81,12 @@ def list_variables(backend: str, catalogue: Catalogue) -> list[str]:
 
 #: Limits: characters of one line, checks of one probe, characters of a message.
 LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
+#: Subjects of the checks by which probes announce others: modules, or frameworks.
+_LISTINGS = ("modules", "frameworks")
 #: Package of the probes, and pattern of imports between them.
 _PROBES = "buildmatrix.preflight.probes"
 _PART = re.compile(rf"^from {re.escape(_PROBES)}\.(\w+) import", re.MULTILINE)
-#: A probe with its parts: modules that exist already are imported without their package.
+#: A probe as one file: its parts become modules, which are then imported without their package.
 _PROGRAM_WITH_PARTS = """\
 import sys, types
 for _name, _text in {parts!r}:
@@ -102,20 +104,15 @@ class ProbeCall:
     mark: str
 
 
-def make_call(name: str, options: Mapping[str, object], python: str = "python") -> ProbeCall:
-    """Return the call of the probe of that name (a file in `probes`) with the image's `python`."""
+def make_call(name: str, options: Mapping[str, object]) -> ProbeCall:
+    """Return the call of the probe of that name (a file in `probes`) with the image's Python."""
     mark = f"@@buildmatrix-{secrets.token_hex(8)}@@"
     text = json.dumps({**options, "mark": mark}, separators=(",", ":"))
-    return ProbeCall((python, "-c", _build_program(name), text), mark)
-
-
-def _build_program(name: str) -> str:
-    """Return a probe as one file, in which imported parts become modules."""
     parts: dict[str, str] = {}
-    source = _collect_source(name, parts)
-    if not parts:
-        return source
-    return _PROGRAM_WITH_PARTS.format(parts=list(parts.items()), source=source)
+    program = _collect_source(name, parts)
+    if parts:
+        program = _PROGRAM_WITH_PARTS.format(parts=list(parts.items()), source=program)
+    return ProbeCall(("python", "-c", program, text), mark)
 
 
 def _collect_source(name: str, parts: dict[str, str]) -> str:
@@ -165,20 +162,51 @@ def _make_printable(text: str, length: int) -> str:
     return printable(shown(text[:length]))
 
 
-def make_silent_check(subject: str, result: RunResult, seconds: float) -> Check:
-    """Return a check for a probe that ended before any output."""
+def call_probe(
+    run: Run, name: str, options: Mapping[str, object], seconds: float
+) -> tuple[tuple[Check, ...], RunResult]:
+    """Run a probe for at most `seconds`; return its checks, and how it ended."""
+    call = make_call(name, options)
+    ended = run(call.command, seconds)
+    return read_checks(ended.output, call.mark), ended
+
+
+def run_probe(
+    run: Run, name: str, options: Mapping[str, object], seconds: float, subject: str
+) -> tuple[tuple[Check, ...], list[str] | None]:
+    """Run a probe that announces its checks; return them, and the announced names.
+
+    The names are None if it ended before. Then the last check is undecided; it is about `subject`
+    if nothing else was seen.
+    """
+    seen, ended = call_probe(run, name, options, seconds)
+    listing = next((check for check in seen if check.subject in _LISTINGS), None)
+    if listing is not None:
+        return tuple(c for c in seen if c is not listing), read_texts(listing, "names")
+    if seen:
+        return (*seen, Check("frameworks", "undecided", "the probe ended before them")), None
     why = (
         f"the probe did not end within {seconds:g} s"
-        if result.timed_out
-        else f"the probe ended with exit code {result.exit_code} before it began: "
-        + " ".join(result.output.split())[-300:]
+        if ended.timed_out
+        else f"the probe ended with exit code {ended.exit_code} before it began: "
+        + " ".join(ended.output.split())[-300:]
     )
-    return Check(subject, "undecided", why)
+    return (Check(subject, "undecided", why),), None
 
 
 def make_missing_checks(
-    expected: Sequence[str], seen: Sequence[Check], why: str
+    expected: Sequence[str], seen: Sequence[Check], why: str = "the probe ended before this check"
 ) -> tuple[Check, ...]:
-    """Return undecided checks for expected subjects that a probe did not report."""
+    """Return undecided checks for expected subjects of which a probe reported nothing.
+
+    A framework, `torch`, may be reported by its parts: `torch cuda:0 float32`.
+    """
     subjects = {check.subject for check in seen}
+    subjects |= {subject.partition(" ")[0] for subject in subjects}
     return tuple(Check(name, "undecided", why) for name in expected if name not in subjects)
+
+
+def read_texts(check: Check, name: str) -> list[str]:
+    """Return a list of texts among the values of a check; empty for other values."""
+    value = check.values.get(name)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

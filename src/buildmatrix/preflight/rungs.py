@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -10,14 +10,12 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.engines.model import Run
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution, resolve
-from buildmatrix.preflight.device import read_texts
+from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.preflight.protocol import (
     list_frameworks,
-    make_call,
     make_missing_checks,
-    make_silent_check,
-    read_checks,
+    read_texts,
+    run_probe,
 )
 from buildmatrix.reports.preflight.model import Check
 
@@ -28,26 +26,15 @@ from buildmatrix.reports.preflight.model import Check
 IMPORT_EACH_S, IMPORT_ALL_S = 120, 1_800
 
 
-def run_imports(
-    run: Run, catalogue: Catalogue, backend: str, python: str = "python"
-) -> tuple[Check, ...]:
+def run_imports(run: Run, catalogue: Catalogue, backend: str) -> tuple[Check, ...]:
     """Import everything in the image of a backend, each name in its own process.
 
     Imports that need a missing optional module, or the driver of a node, are `not-run`.
     """
-    probe = make_call("imports", {"seconds": IMPORT_EACH_S}, python)
-    result = run(probe.command, IMPORT_ALL_S)
-    seen = read_checks(result.output, probe.mark)
-    listing = next((check for check in seen if check.subject == "modules"), None)
-    if listing is None:
-        return (make_silent_check("modules", result, IMPORT_ALL_S),)
-    names = listing.values.get("names")
-    expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    rest = make_missing_checks(expected, seen, "the probe ended before this check")
-    return (
-        *(_explain(check, catalogue, backend) for check in seen if check is not listing),
-        *rest,
-    )
+    options = {"seconds": IMPORT_EACH_S}
+    seen, names = run_probe(run, "imports", options, IMPORT_ALL_S, "modules")
+    explained = tuple(_explain(check, catalogue, backend) for check in seen)
+    return (*explained, *make_missing_checks(names or (), seen))
 
 
 def waits_for_driver(check: Check) -> bool:
@@ -61,7 +48,11 @@ def _explain(check: Check, catalogue: Catalogue, backend: str) -> Check:
         return check
     name = check.values.get("missing_library")
     if isinstance(name, str) and name:
-        if _is_of_host(name, catalogue, backend):
+        vendor = catalogue.vendor_of(backend)
+        if any(
+            match.owned.entry.where == "host" and match.owned.vendor == vendor
+            for match in library(name, None, catalogue)
+        ):
             message = f"it needs {name}, which the driver of a node brings"
             return replace(check, state="not-run", message=message)
         return replace(check, message=f"{name} is missing, which importing it needs")
@@ -73,15 +64,6 @@ def _explain(check: Check, catalogue: Catalogue, backend: str) -> Check:
     return check
 
 
-def _is_of_host(name: str, catalogue: Catalogue, backend: str) -> bool:
-    """True if the host must provide a library of the backend's own vendor."""
-    vendor = catalogue.vendor_of(backend)
-    matches = library(name, None, catalogue)
-    return any(
-        match.owned.entry.where == "host" and match.owned.vendor == vendor for match in matches
-    )
-
-
 def find_disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Check, ...]:
     """Return differences between the loader and our model of it: defects of buildmatrix."""
     libraries = {
@@ -91,7 +73,7 @@ def find_disagreements(failed: Collection[Check], inventory: Inventory) -> tuple
     }
     if not libraries:
         return ()
-    missing = _find_missing(resolve(inventory))
+    missing = {needed.name for needed in resolve(inventory).missing}
     return tuple(
         Check(
             f"buildmatrix: {name}",
@@ -101,10 +83,6 @@ def find_disagreements(failed: Collection[Check], inventory: Inventory) -> tuple
         )
         for name in sorted(libraries - missing)
     )
-
-
-def _find_missing(resolution: Resolution) -> set[str]:
-    return {needed.name for needed in resolution.missing}
 
 
 # Rung `compute`: correctness and speed of matrix products on each device
@@ -117,11 +95,7 @@ HOST_COPY = 256 << 20
 
 
 def run_compute(
-    run: Run,
-    backend: str,
-    catalogue: Catalogue,
-    devices: Sequence[str] = (),
-    python: str = "python",
+    run: Run, backend: str, catalogue: Catalogue, devices: Sequence[str] = ()
 ) -> tuple[tuple[Check, ...], str]:
     """Compute with each framework on the devices of a backend; also return why there is none.
 
@@ -130,32 +104,24 @@ def run_compute(
     Values of a product: `tflops`, `median_seconds`, `cold_seconds` (the first call, including
     compilation), `size`, `max_error`; of a copy: `gbps`, `bytes`.
     """
-    options: dict[str, object] = {
+    options = {
         "frameworks": list_frameworks(backend, catalogue),
         "seconds": COMPUTE_EACH_S,
         "each": TIMED_S,
         "copy": HOST_COPY,
     }
-    probe = make_call("compute", options, python)
-    result = run(probe.command, COMPUTE_ALL_S)
-    seen = read_checks(result.output, probe.mark)
-    listing = next((check for check in seen if check.subject == "frameworks"), None)
-    if listing is None:
-        return (make_silent_check("frameworks", result, COMPUTE_ALL_S),), ""
-    measured = [check for check in seen if check is not listing]
-    # A framework reports each of its products; with one, it is not lost.
-    begun = {check.subject.partition(" ")[0] for check in measured}
-    names = [name for name in read_texts(listing, "names") if name not in begun]
-    measured += make_missing_checks(names, measured, "the probe ended before this check")
-    measured += _find_gone(devices, measured)
+    measured, names = run_probe(run, "compute", options, COMPUTE_ALL_S, "frameworks")
+    if names is None:
+        return measured, ""
+    measured += make_missing_checks(names, measured)
+    measured += tuple(_find_gone(devices, measured))
     if all(check.state == "not-run" for check in measured):
-        return tuple(measured), f"no framework here computes on a device of {backend}"
-    return tuple(measured), ""
+        return measured, f"no framework here computes on a device of {backend}"
+    return measured, ""
 
 
-def _find_gone(devices: Sequence[str], measured: Sequence[Check]) -> list[Check]:
-    """Return failed checks for devices that were seen and then gone from their framework."""
-    gone = []
+def _find_gone(devices: Sequence[str], measured: Sequence[Check]) -> Iterator[Check]:
+    """Yield failed checks for devices that were seen and then gone from their framework."""
     for device in devices:
         framework, _, id = device.partition(" ")
         whole = next((check for check in measured if check.subject == framework), None)
@@ -163,9 +129,7 @@ def _find_gone(devices: Sequence[str], measured: Sequence[Check]) -> list[Check]
             continue
         # A broken framework has failed by itself; some have devices and no products.
         if whole is None or (whole.state == "not-run" and id not in read_texts(whole, "devices")):
-            message = "it was there in the rung `device`, and is gone"
-            gone.append(Check(device, "failed", message))
-    return gone
+            yield Check(device, "failed", "it was there in the rung `device`, and is gone")
 
 
 # Rung `memory`: allocation, write and release of a share of the memory
@@ -177,35 +141,21 @@ MEMORY_EACH_S, MEMORY_ALL_S = 180, 900
 SHARE, MOST = 0.5, 2 << 30
 
 
-def run_memory(
-    run: Run, backend: str, catalogue: Catalogue, python: str = "python"
-) -> tuple[tuple[Check, ...], str]:
+def run_memory(run: Run, backend: str, catalogue: Catalogue) -> tuple[tuple[Check, ...], str]:
     """Allocate memory of the container and a backend's devices; also return why not.
 
     Values: `taken_bytes`, `total_bytes`, `lost_bytes` (not returned), `touch_gbps`.
     """
     has_vendor = catalogue.vendor_of(backend) is not None
-    options: dict[str, object] = {
+    options = {
         # The memory of a CPU is the container's.
         "frameworks": list_frameworks(backend, catalogue) if has_vendor else {},
         "seconds": MEMORY_EACH_S,
         "share": SHARE,
         "most": MOST,
     }
-    probe = make_call("memory", options, python)
-    result = run(probe.command, MEMORY_ALL_S)
-    seen = read_checks(result.output, probe.mark)
-    listing = next((check for check in seen if check.subject == "frameworks"), None)
-    if listing is None and not seen:
-        return (make_silent_check("memory", result, MEMORY_ALL_S),), ""
-    measured = tuple(check for check in seen if check is not listing)
-    if listing is None:
-        return (
-            *measured,
-            *make_missing_checks(["frameworks"], measured, "the probe ended before them"),
-        ), ""
-    devices = [check for check in measured if check.subject != "container"]
-    if has_vendor and not devices:
+    measured, names = run_probe(run, "memory", options, MEMORY_ALL_S, "memory")
+    if has_vendor and names is not None and all(item.subject == "container" for item in measured):
         return measured, f"no framework here takes memory of a device of {backend}"
     return measured, ""
 
@@ -217,26 +167,18 @@ def run_memory(
 COLLECTIVE_EACH_S, COLLECTIVE_ALL_S = 60, 300
 
 
-def run_collective(
-    run: Run, backend: str, catalogue: Catalogue, python: str = "python"
-) -> tuple[tuple[Check, ...], str]:
+def run_collective(run: Run, backend: str, catalogue: Catalogue) -> tuple[tuple[Check, ...], str]:
     """Reduce over all devices of a backend; over two processes for the CPU.
 
     The second value is the reason if nothing was reduced.
     """
     options = {"frameworks": list_frameworks(backend, catalogue), "seconds": COLLECTIVE_EACH_S}
-    probe = make_call("collective", options, python)
-    ended = run(probe.command, COLLECTIVE_ALL_S)
-    seen = read_checks(ended.output, probe.mark)
-    if not seen:
-        return (make_silent_check("frameworks", ended, COLLECTIVE_ALL_S),), ""
-    listed, *reductions = seen
-    expected = read_texts(listed, "names")
-    if not expected:
+    measured, names = run_probe(run, "collective", options, COLLECTIVE_ALL_S, "frameworks")
+    if names is None:
+        return measured, ""
+    if not names:
         return (), "no framework that reduces over devices is installed (torch, jax)"
-    begun = {check.subject.partition(" ")[0] for check in reductions}
-    names = [name for name in expected if name not in begun]
-    measured = (*reductions, *make_missing_checks(names, (), "the probe ended before this check"))
+    measured += make_missing_checks(names, measured)
     if all(check.state == "not-run" for check in measured):
         return measured, "; ".join(check.message for check in measured)
     return measured, ""

@@ -16,7 +16,6 @@ from buildmatrix.engines.model import RunResult
 from buildmatrix.preflight.device import EACH_S, find_instruction_level, judge_devices, run_devices
 from buildmatrix.reports.preflight.model import Check, state_of
 
-FINE = RunResult(0, "", timed_out=False)
 #: Seconds until a test that waits for ever fails.
 PATIENCE = 300
 
@@ -124,14 +123,14 @@ def test_a_cpu_build_beside_a_framework_with_devices_fails_nothing(
     """chromadb and others require `onnxruntime`, the distribution for the CPU."""
     cpu = {"ids": ["CPUExecutionProvider"], "kinds": ["CPUExecutionProvider"], "names": [""]}
     seen = [
-        Check("frameworks", "passed", values={"names": ["onnxruntime", "torch"][: 1 + has_torch]}),
         Check("machine", "passed", values={"nodes": ["/dev/nvidia0"], "drivers": ["580.1"]}),
         Check("onnxruntime", "passed", values={**cpu, "build": build, "libraries": [*libraries]}),
     ]
     if has_torch:
         gpu = {"ids": ["cuda:0"], "kinds": ["cuda"], "names": ["H100"], "build": "cuda 12.8"}
         seen.append(Check("torch", "passed", values=gpu))
-    checks, _ = judge_devices(seen, FINE, "cuda", catalogue, None)
+    names = ["onnxruntime", "torch"][: 1 + has_torch]
+    checks, _ = judge_devices(seen, names, "cuda", catalogue, None)
     (found,) = [check for check in checks if check.subject == "onnxruntime"]
     assert found.state == state
     assert state_of(checks) == ("passed" if state == "not-run" else "failed")
@@ -263,11 +262,8 @@ def test_an_image_without_python_is_undecided(catalogue: Catalogue) -> None:
 
 
 def test_a_framework_that_the_probe_did_not_get_to_is_not_lost(catalogue: Catalogue) -> None:
-    seen = (
-        Check("machine", "passed", values={"nodes": ["/dev/nvidia0"]}),
-        Check("frameworks", "passed", values={"names": ["torch"]}),
-    )
-    checks, _ = judge_devices(seen, FINE, "cuda", catalogue, None)
+    seen = (Check("machine", "passed", values={"nodes": ["/dev/nvidia0"]}),)
+    checks, _ = judge_devices(seen, ["torch"], "cuda", catalogue, None)
     assert state_of(checks) == "undecided"
 
 
@@ -277,8 +273,7 @@ def test_answers_of_another_shape_are_borne(catalogue: Catalogue, value: object)
         Check(
             "machine", "passed", values=dict.fromkeys(("nodes", "drivers", "environment"), value)
         ),  # type: ignore[arg-type]
-        Check("frameworks", "passed", values={"names": value}),  # type: ignore[dict-item]
         Check("torch", "passed", values=dict.fromkeys(("ids", "kinds", "names", "version"), value)),  # type: ignore[arg-type]
     )
     for backend in ("cuda", "cpu", "opencl"):
-        assert judge_devices(seen, FINE, backend, catalogue, None)[0]
+        assert judge_devices(seen, (), backend, catalogue, None)[0]
