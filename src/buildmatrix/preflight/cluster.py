@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from buildmatrix import __version__
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.progress import Silent
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.engines import model as engines
-from buildmatrix.engines.model import Engine, ImageFacts, RunResult
+from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.facts.files import write_changed
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.matrix.matrix import select
-from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
+from buildmatrix.matrix.model import NodeClass, Spec, bare_spec, bare_target
 from buildmatrix.preflight.baseline import (
     Expectations,
-    apply_waivers,
     compare_rung,
-    describe_accepted,
     read_expectations,
 )
 from buildmatrix.preflight.logs import PodLog
@@ -37,15 +33,14 @@ from buildmatrix.preflight.manifests import (
     format_manifest,
     plan_steps,
 )
-from buildmatrix.preflight.protocol import make_missing_checks, read_checks
-from buildmatrix.preflight.run import RUNNERS, RungInputs, Runner, run_nothing
+from buildmatrix.preflight.protocol import make_missing_checks, read_checks, read_texts
+from buildmatrix.preflight.run import RUNNERS, RungInputs, make_outcome, run_nothing
 from buildmatrix.preflight.subject import Subject, make_reference_subject
 from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
     PreflightTarget,
     RungOutcome,
-    state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.reports.run.saved import read
@@ -122,14 +117,12 @@ def _note_contradiction(outcome: RungOutcome, all_: Sequence[RungOutcome]) -> Ru
     """Note the nodes of the class on which a failed rung passed."""
     if outcome.state != "failed":
         return outcome
-    others = (other for other in all_ if other.rung == outcome.rung and other.state == "passed")
-    nodes = sorted({other.where for other in others} - {outcome.where})
-    again = any(
-        other.rung == outcome.rung and other.where == outcome.where and other.state == "passed"
-        for other in all_
-    )
+    passed = {
+        other.where for other in all_ if other.rung == outcome.rung and other.state == "passed"
+    }
+    nodes = sorted(passed - {outcome.where})
     said = [f"it passed on {', '.join(nodes[:8])}, of the same node class"] if nodes else []
-    said += ["another pod on this node passed it"] if again else []
+    said += ["another pod on this node passed it"] if outcome.where in passed else []
     return replace(outcome, why="; ".join(filter(None, (outcome.why, *said))))
 
 
@@ -141,11 +134,16 @@ def _replay_log(climb: RungInputs, log: PodLog) -> Iterator[RungOutcome]:
         return
     planned = {rung for rung, _ in log.steps}
     stopped: RungOutcome | None = None
-    for rung in _requested_rungs(log.about.level):
-        if rung not in planned and log.about.nodes > 1:
-            continue  # Pods of a JobSet run only one rung.
+    level = log.about.level
+    for rung in RUNGS[: RUNGS.index(level) + 1] if level in RUNGS else RUNGS:
+        # Pods of a JobSet run only one rung, and none runs `static`.
+        if rung == "static" or (rung not in planned and log.about.nodes > 1):
+            continue
         if rung not in planned:
-            outcome = RungOutcome(rung, "not-run", why=_explain_unplanned(rung), where=log.where)
+            why = "it runs with `preflight` on the machine itself, not in a pod"
+            if rung in CLUSTER_RUNGS:
+                why = "the manifest asked for none of its commands"
+            outcome = RungOutcome(rung, "not-run", why=why, where=log.where)
         elif stopped is not None:
             why = f"the rung `{stopped.rung}` {stopped.state}"
             outcome = RungOutcome(rung, "not-run", why=why, where=log.where)
@@ -154,17 +152,6 @@ def _replay_log(climb: RungInputs, log: PodLog) -> Iterator[RungOutcome]:
         if outcome.state in ("failed", "undecided"):
             stopped = outcome
         yield outcome
-
-
-def _requested_rungs(level: str) -> Sequence[Rung]:
-    last = RUNGS.index(level) if level in RUNGS else len(RUNGS) - 1
-    return [rung for rung in RUNGS[: last + 1] if rung != "static"]
-
-
-def _explain_unplanned(rung: Rung) -> str:
-    if rung not in CLUSTER_RUNGS:
-        return "it runs with `preflight` on the machine itself, not in a pod"
-    return "the manifest asked for none of its commands"
 
 
 def _replay_rung(climb: RungInputs, log: PodLog, rung: Rung) -> RungOutcome:
@@ -186,24 +173,14 @@ def _replay_rung(climb: RungInputs, log: PodLog, rung: Rung) -> RungOutcome:
                 f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
             ),
         )
-    replayed = apply_waivers(rung, replayed, climb.subject.target.check_waivers, climb.today)
-    state = state_of(replayed)
-    # Skipped parts of a rung are reported, and an incomplete rung has not passed.
-    state = "not-run" if state == "passed" and why else state
-    why = "; ".join(filter(None, (why, describe_accepted(replayed))))
-    return RungOutcome(rung, state, replayed, why, where=log.where, nodes=log.about.nodes)
+    outcome = make_outcome(climb, rung, replayed, why)
+    return replace(outcome, where=log.where, nodes=log.about.nodes)
 
 
 def _collect_lost_checks(lost: UnansweredError, log: PodLog) -> tuple[Check, ...]:
     """Return a lost pod's checks; announced but missing ones are undecided."""
     seen = read_checks(lost.output, lost.mark) if lost.mark else ()
-    announced = [
-        name
-        for check in seen
-        if isinstance(names := check.values.get("names"), list)
-        for name in names
-        if isinstance(name, str)
-    ]
+    announced = [name for check in seen for name in read_texts(check, "names")]
     rest = make_missing_checks(announced, seen, "the pod was lost before this rung")
     return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.describe_loss()))
 
@@ -221,13 +198,18 @@ def select_subjects(
     targets = select(spec, [pattern], None)
     if image is not None and len(targets) != 1:
         raise UsageError(f"--image is one image, and {pattern} matches {len(targets)} targets")
-    pushed = _read_pushed(report) if report is not None else {}
-    return tuple(
-        make_reference_subject(
-            _find_reference(target, image, pushed), target.backend, spec, engine, target
-        )
-        for target in targets
-    )
+    staged = {item.id: item.staged for item in read(report).targets} if report is not None else {}
+    subjects = []
+    for target in targets:
+        pushed = staged.get(target.id)
+        reference = image or (f"{pushed.repository}@{pushed.digest}" if pushed else None)
+        if reference is None:
+            raise UsageError(
+                f"{target.id}: a cluster needs its image in a registry, by digest; give --image "
+                "HOST/NAME@sha256:..., or --report with the report of `build --stage`"
+            )
+        subjects.append(make_reference_subject(reference, target.backend, spec, engine, target))
+    return tuple(subjects)
 
 
 def find_subject(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
@@ -242,25 +224,6 @@ def find_subject(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
         return Subject(
             bare, spec or bare_spec(bare), engine, log.about.image, ImageFacts("", {}, {}, 0, "")
         )
-
-
-def _find_reference(target: Target, image: str | None, pushed: Mapping[str, str]) -> str:
-    reference = image or pushed.get(target.id)
-    if reference is None:
-        raise UsageError(
-            f"{target.id}: a cluster needs its image in a registry, by digest; give --image "
-            "HOST/NAME@sha256:..., or --report with the report of `build --stage`"
-        )
-    return reference
-
-
-def _read_pushed(path: Path) -> dict[str, str]:
-    """Map targets to their images in a registry."""
-    return {
-        target.id: f"{target.staged.repository}@{target.staged.digest}"
-        for target in read(path).targets
-        if target.staged is not None
-    }
 
 
 def write_manifests(
@@ -283,7 +246,7 @@ def write_manifests(
             )
         catalogue = load(subject.spec.catalogue_files)
         for node in classes:
-            planned = tuple(_plan_steps(subject, level, node, today, repeat))
+            planned = _plan_steps(subject, level, node, today, repeat)
             if not planned:
                 raise UsageError(f"no rung up to `{level}` runs on a cluster")
             run = ManifestRun(
@@ -304,25 +267,15 @@ def write_manifests(
 
 def _plan_steps(
     subject: Subject, level: Rung, node: NodeClass, today: date, repeat: int
-) -> Iterator[Step]:
+) -> tuple[Step, ...]:
     judge = Judge(subject.spec, "error", today, ())
-    climb = RungInputs(
-        subject,
-        judge,
-        lambda *_: RunResult(0, "", timed_out=False),
-        node,
-        Silent(),
-        today,
-        repeat,
-        in_pod=True,
-    )
-    for rung in RUNGS[: RUNGS.index(level) + 1]:
-        if rung in CLUSTER_RUNGS:
-            yield from plan_steps(rung, partial(_call_runner, climb, RUNNERS[rung]))
+    climb = RungInputs(subject, judge, run_nothing, node, Silent(), today, repeat, in_pod=True)
 
+    def plan(rung: Rung) -> tuple[Step, ...]:
+        return plan_steps(rung, lambda run: RUNNERS[rung](replace(climb, run=run)))
 
-def _call_runner(climb: RungInputs, runner: Runner, run: engines.Run) -> object:
-    return runner(replace(climb, run=run))
+    wanted = RUNGS[: RUNGS.index(level) + 1]
+    return tuple(step for rung in wanted if rung in CLUSTER_RUNGS for step in plan(rung))
 
 
 def _count_resource(resource: str, node: NodeClass, catalogue: Catalogue) -> int:

@@ -7,7 +7,7 @@ wrong one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -24,6 +24,7 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.base.text import count
+from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.judging import Judge
@@ -87,6 +88,16 @@ class RungInputs:
     #: True if all commands run in one container, whose start is not visible.
     in_pod: bool = False
 
+    @property
+    def backend(self) -> str:
+        """Backend of the target."""
+        return self.subject.target.backend
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Vendor data, with the user's."""
+        return self.judge.catalogue
+
 
 #: Rungs that need no device, and get none.
 _WITHOUT_DEVICES: Collection[Rung] = ("static", "import")
@@ -126,13 +137,16 @@ def preflight(
         obstacles.append(obstacle)
     targets = []
     for subject, own, obstacle in zip(subjects, expected, obstacles, strict=True):
-        target = _climb(
-            subject, wanted, node_class, progress, today, repeat, own, obstacle, is_asked_for
-        )
-        targets.append(target)
+        node = next((node for node in subject.node_classes if node.name == node_class), None)
+        judge = Judge(subject.spec, "error", today, ())
+        climb = RungInputs(subject, judge, run_nothing, node, progress, today, repeat, own)
+        rungs = tuple(_climb(climb, wanted, obstacle, is_asked_for))
+        name, digest = subject.reference, subject.image.digest
+        on = node.name if node else None
+        targets.append(PreflightTarget(subject.target.id, climb.backend, rungs, name, digest, on))
         if not scanned:
             # A build continues with the image.
-            progress.done(target.id, *_describe_end(target.rungs))
+            progress.done(subject.target.id, *_describe_end(rungs))
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
     return Preflight(ReportTool(version=__version__, catalogue=catalogue), tuple(targets))
 
@@ -147,69 +161,60 @@ def exit_code(preflight: Preflight, strict: bool = False) -> int:
 
 
 def _climb(
-    subject: Subject,
+    climb: RungInputs,
     wanted: Sequence[Rung],
-    node_class: str | None,
-    progress: Progress,
-    today: date,
-    repeat: int,
-    expected: Expectations,
     why_not: BuildmatrixError | None,
     is_asked_for: bool,
-) -> PreflightTarget:
-    id = subject.target.id
-    node = next((node for node in subject.node_classes if node.name == node_class), None)
+) -> Iterator[RungOutcome]:
+    """Yield the outcomes of an image's rungs; `why_not` is why the engine cannot run it."""
+    subject, id, level = climb.subject, climb.subject.target.id, wanted[-1]
     elsewhere = tuple(node.name for node in subject.node_classes)
-    outcomes: list[RungOutcome] = []
-    level = wanted[-1]
-    judge = Judge(subject.spec, "error", today, ())
-    progress.step(id, "preparing the image")
+    stopped: RungOutcome | None = None
+    without = ""
+    climb.progress.step(id, "preparing the image")
     with ExitStack() as stack:
-        run: Run = run_nothing
         if level != "static" and why_not is None:
             run = stack.enter_context(subject.engine.runner(subject.reference))
-        climb, without = (
-            RungInputs(subject, judge, run, node, progress, today, repeat, expected),
-            "",
-        )
+            climb = replace(climb, run=run)
         for rung in wanted:
-            stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
             if stopped is not None:
                 why = f"the rung `{stopped.rung}` {stopped.state}"
-                outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
-            elif rung != "static" and why_not is not None:
-                why = why_not.message
-                outcomes.append(RungOutcome(rung, "undecided", why=why, run_on=elsewhere))
-            else:
-                if rung == "device":
-                    climb, without = _add_devices(climb, stack)
-                progress.step(id, f"rung {rung}")
-                began = time.monotonic()
-                checks, why = RUNNERS[rung](climb)
-                seconds = time.monotonic() - began
-                if rung == "device":
-                    climb = replace(climb, devices=select_seen_devices(checks))
-                if expected.baseline is not None:
-                    checks += compare_rung(rung, checks, expected.baseline)
-                checks = apply_waivers(rung, checks, subject.target.check_waivers, climb.today)
-                state = state_of(checks)
-                # Skipped parts of a rung are reported, and an incomplete rung has not passed.
-                state = "not-run" if state == "passed" and why else state
-                why = "; ".join(filter(None, (why, describe_accepted(checks))))
-                if without and state != "passed" and rung not in _WITHOUT_DEVICES:
-                    why = "; ".join(filter(None, (why, without)))
-                left = elsewhere if state == "not-run" else ()
-                if state == "not-run" and is_asked_for and has_to_run(rung, level):
-                    state = "undecided"
-                outcomes.append(RungOutcome(rung, state, checks, why, left, seconds=seconds))
-    return PreflightTarget(
-        id,
-        subject.target.backend,
-        tuple(outcomes),
-        subject.reference,
-        subject.image.digest,
-        node.name if node else None,
-    )
+                yield RungOutcome(rung, "not-run", why=why, run_on=elsewhere)
+                continue
+            if rung != "static" and why_not is not None:
+                stopped = RungOutcome(rung, "undecided", why=why_not.message, run_on=elsewhere)
+                yield stopped
+                continue
+            if rung == "device":
+                climb, without = _add_devices(climb, stack)
+            climb.progress.step(id, f"rung {rung}")
+            began = time.monotonic()
+            checks, why = RUNNERS[rung](climb)
+            seconds = time.monotonic() - began
+            if rung == "device":
+                climb = replace(climb, devices=select_seen_devices(checks))
+            if climb.expected.baseline is not None:
+                checks += compare_rung(rung, checks, climb.expected.baseline)
+            outcome = replace(make_outcome(climb, rung, checks, why), seconds=seconds)
+            if without and outcome.state != "passed" and rung not in _WITHOUT_DEVICES:
+                outcome = replace(outcome, why="; ".join(filter(None, (outcome.why, without))))
+            if outcome.state == "not-run":
+                is_required = is_asked_for and has_to_run(rung, level)
+                state: RungState = "undecided" if is_required else "not-run"
+                outcome = replace(outcome, state=state, run_on=elsewhere)
+            if outcome.state in ("failed", "undecided"):
+                stopped = outcome
+            yield outcome
+
+
+def make_outcome(climb: RungInputs, rung: Rung, checks: Sequence[Check], why: str) -> RungOutcome:
+    """Return the outcome of a rung's checks; `why` some of them were skipped, if so."""
+    checks = apply_waivers(rung, checks, climb.subject.target.check_waivers, climb.today)
+    state = state_of(checks)
+    # Skipped parts of a rung are reported, and an incomplete rung has not passed.
+    state = "not-run" if state == "passed" and why else state
+    why = "; ".join(filter(None, (why, describe_accepted(checks))))
+    return RungOutcome(rung, state, checks, why)
 
 
 def run_nothing(command: Sequence[str], timeout_s: float) -> RunResult:
@@ -233,8 +238,7 @@ def _add_devices(climb: RungInputs, stack: ExitStack) -> tuple[RungInputs, str]:
         facilities = subject.engine.facilities()
     except BuildmatrixError as error:
         return climb, f"the engine does not say which devices it can hand in: {error.message}"
-    backend = subject.target.backend
-    devices, why = find_access(MachineFiles(), climb.judge.catalogue, backend, facilities, cdi)
+    devices, why = find_access(MachineFiles(), climb.catalogue, climb.backend, facilities, cdi)
     if devices == NO_DEVICES:
         return climb, why
     climb.progress.step(subject.target.id, f"with {devices}")
@@ -263,7 +267,7 @@ def _run_static(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
 
 def _run_import(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
     """Import every module and entry point, and compare with our model of the loader."""
-    checks = run_imports(climb.run, climb.judge.catalogue, climb.subject.target.backend)
+    checks = run_imports(climb.run, climb.catalogue, climb.backend)
     failed = [check for check in checks if check.state == "failed"]
     if failed and (inventory := _load_last_inventory(climb.subject)) is not None:
         checks += find_disagreements(failed, inventory)
@@ -272,28 +276,6 @@ def _run_import(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
     waiting = [check.subject for check in checks if waits_for_driver(check)]
     shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
     return checks, f"these need the driver of a node: {shown}" if waiting else ""
-
-
-def _run_device(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
-    """List the backend's devices as seen by the container and each framework."""
-    backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
-    return run_devices(climb.run, backend, catalogue, climb.node_class)
-
-
-def _run_compute(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
-    """Run products and copies of each framework on those devices."""
-    backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
-    return run_compute(climb.run, backend, catalogue, climb.devices)
-
-
-def _run_memory(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
-    """Test the memory of the container and of those devices."""
-    return run_memory(climb.run, climb.subject.target.backend, climb.judge.catalogue)
-
-
-def _run_collective(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
-    """Reduce over all devices; over two processes if the backend has none."""
-    return run_collective(climb.run, climb.subject.target.backend, climb.judge.catalogue)
 
 
 def _run_batch(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
@@ -305,13 +287,12 @@ def _run_batch(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
 
 def _run_cold_start(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
     """Time the start of a container to the first answer of each framework."""
-    subject, catalogue, late = climb.subject, climb.judge.catalogue, []
-    backend = subject.target.backend
+    subject, backend, late = climb.subject, climb.backend, []
     if climb.judge.has_device(backend) and (inventory := _load_last_inventory(subject)) is not None:
         judgement = climb.judge.image(subject.target, inventory, None)
         late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
     ask = run_starts_within if climb.in_pod else run_cold_start
-    checks = ask(climb.run, climb.repeat, backend, catalogue, late)
+    checks = ask(climb.run, climb.repeat, backend, climb.catalogue, late)
     if state_of(checks) != "not-run":
         return checks, NOT_FROM_WITHIN if climb.in_pod else ""
     return checks, f"no framework here computes on a device of {backend}"
@@ -321,10 +302,10 @@ def _run_cold_start(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
 RUNNERS: Mapping[Rung, Runner] = {
     "static": _run_static,
     "import": _run_import,
-    "device": _run_device,
-    "compute": _run_compute,
-    "memory": _run_memory,
-    "collective": _run_collective,
+    "device": lambda on: run_devices(on.run, on.backend, on.catalogue, on.node_class),
+    "compute": lambda on: run_compute(on.run, on.backend, on.catalogue, on.devices),
+    "memory": lambda on: run_memory(on.run, on.backend, on.catalogue),
+    "collective": lambda on: run_collective(on.run, on.backend, on.catalogue),
     "batch": _run_batch,
     "cold-start": _run_cold_start,
 }
