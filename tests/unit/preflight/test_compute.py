@@ -24,7 +24,7 @@ from buildmatrix.preflight.probes.frameworks import (
     make_pattern,
 )
 from buildmatrix.preflight.probes.memory import take_twice
-from buildmatrix.preflight.probes.runtimes import make_matmul_model
+from buildmatrix.preflight.probes.runtimes import make_operator_model
 from buildmatrix.preflight.rungs import run_compute, run_memory
 from buildmatrix.reports.preflight.model import state_of
 
@@ -61,7 +61,7 @@ class Stub(Framework):
         def read(_: Any, row: int, column: int) -> float:
             return compute_exact(row, column, size) / unit + self.wrong
 
-        return Product(self.clock.compute, read, lambda _: self.where)
+        return Product(self.clock.compute, lambda _: self.where, read)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ class Compiling(Stub):
         def run() -> None:
             self.clock.now += next(seconds, 2 * size**3 / 50e12)
 
-        return Product(run, product.read, product.where)
+        return Product(run, product.where, product.read)
 
 
 def test_what_each_size_takes_to_compile_is_not_timed(
@@ -173,7 +173,7 @@ def test_all_types_hold_the_numbers_of_the_matrices() -> None:
 
 
 def test_the_model_of_a_product_is_what_onnx_proto_says() -> None:
-    model = make_matmul_model(1, 1, 300, "MatMul")
+    model = make_operator_model("MatMul", ["a", "b"], (1, 1), [300, 300])
     # ir_version 8; graph (field 7); opset_import (field 8) with version 13.
     assert model[:2] == b"\x08\x08" and model[2] == 0x3A and model[-4:] == b"\x42\x02\x10\x0d"
     assert b"\x22\x06MatMul" in model and b"\x08\xac\x02" in model

@@ -25,16 +25,14 @@ class Numpy(Framework):
     """numpy: the CPU, with the BLAS it was built with."""
 
     module = "numpy"
+    TYPES = ("float32",)
 
     def devices(self) -> list[Device]:
         return [Device("cpu", "cpu", is_host=True)]
 
-    def types(self, device: Device) -> Sequence[str]:
-        return ("float32",)
-
     def product(self, device: Device, type: str, size: int) -> Product:
         left, right = make_numpy_matrices(type, size, type)
-        return Product(lambda: left @ right, lambda c, i, j: float(c[i, j]), lambda c: "cpu")
+        return Product(lambda: left @ right, lambda c: "cpu")
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         source, target = self.api.ones(count, "uint8"), self.api.zeros(count, "uint8")
@@ -48,6 +46,7 @@ class Torch(Framework):
     """torch, with the accelerators of its build and of plugins."""
 
     module = "torch"
+    TYPES = ("float32", "float16", "bfloat16", "int8")
 
     def devices(self) -> list[Device]:
         torch = self.api
@@ -81,9 +80,6 @@ class Torch(Framework):
             return str(properties.name), int(properties.total_memory)
         return "", 0
 
-    def types(self, device: Device) -> Sequence[str]:
-        return ("float32", "float16", "bfloat16", "int8")
-
     def _wait(self, device: Device) -> None:
         if device.id != "cpu":
             getattr(self.api, device.id.partition(":")[0]).synchronize(device.id)
@@ -106,7 +102,7 @@ class Torch(Framework):
             self._wait(device)
             return result
 
-        return Product(run, lambda c, i, j: float(c[i, j]), lambda c: str(c.device))
+        return Product(run, lambda c: str(c.device))
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         torch = self.api
@@ -140,6 +136,7 @@ class Jax(Framework):
     """jax, with its plugins."""
 
     module = "jax"
+    TYPES = ("float32", "float16", "bfloat16", "int8")
 
     def import_first(self) -> None:
         import os
@@ -162,9 +159,6 @@ class Jax(Framework):
             listed.append(Device(id, kind, device.device_kind, memory, device, host))
         return listed
 
-    def types(self, device: Device) -> Sequence[str]:
-        return ("float32", "float16", "bfloat16", "int8")
-
     def product(self, device: Device, type: str, size: int) -> Product:
         jax, jnp = self.api, importlib.import_module("jax.numpy")
         sides = [
@@ -178,9 +172,7 @@ class Jax(Framework):
             (used,) = result.devices()
             return f"{used.platform}:{used.id}"
 
-        return Product(
-            lambda: multiply(*sides).block_until_ready(), lambda c, i, j: float(c[i, j]), where
-        )
+        return Product(lambda: multiply(*sides).block_until_ready(), where)
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         source, add = self.fill(device, count), self.api.jit(lambda x: x + 1)
@@ -196,6 +188,7 @@ class TensorFlow(Framework):
     """TensorFlow, with the devices of its build and its plugins."""
 
     module = "tensorflow"
+    TYPES = ("float32", "float16", "bfloat16")
 
     def import_first(self) -> None:
         import os
@@ -215,9 +208,6 @@ class TensorFlow(Framework):
             listed.append(Device(id, kind or device.device_type, is_host=host))
         return listed
 
-    def types(self, device: Device) -> Sequence[str]:
-        return ("float32", "float16", "bfloat16")
-
     def product(self, device: Device, type: str, size: int) -> Product:
         tensorflow = self.api
         tensorflow.config.set_soft_device_placement(False)
@@ -236,8 +226,8 @@ class TensorFlow(Framework):
 
         return Product(
             run,
-            lambda c, i, j: float(c[i, j].numpy()),
             lambda c: c.device.rpartition("/device:")[2],
+            lambda c, i, j: float(c[i, j].numpy()),
         )
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
@@ -263,6 +253,7 @@ class Cupy(Framework):
     """CuPy, for CUDA or for HIP."""
 
     module = "cupy"
+    TYPES = ("float32", "float16")
 
     def devices(self) -> list[Device]:
         runtime = self.api.cuda.runtime
@@ -280,9 +271,6 @@ class Cupy(Framework):
             listed.append(Device(f"{number}", kind, properties["name"].decode(), memory))
         return listed
 
-    def types(self, device: Device) -> Sequence[str]:
-        return ("float32", "float16")
-
     def product(self, device: Device, type: str, size: int) -> Product:
         with self.api.cuda.Device(int(device.id)):
             left, right = (self.api.asarray(side) for side in make_numpy_matrices(type, size, type))
@@ -293,7 +281,7 @@ class Cupy(Framework):
                 used.synchronize()
             return result
 
-        return Product(run, lambda c, i, j: float(c[i, j]), lambda c: str(c.device.id))
+        return Product(run, lambda c: str(c.device.id))
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         source, target = self.fill(device, count), self.fill(device, count)
@@ -369,7 +357,7 @@ class Paddle(Framework):
                 place = place.replace(old, new)
             return place
 
-        return Product(run, lambda c, i, j: float(c[i, j].item()), where)
+        return Product(run, where, lambda c, i, j: float(c[i, j].item()))
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         self.api.set_device(device.id)

@@ -233,14 +233,16 @@ def list_session(pid: int) -> list[int]:
     return members
 
 
+def measure_process(pid: int) -> int:
+    """Return the resident bytes of a process; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
+
+
 def measure_resident(pid: int) -> int:
     """Return the resident bytes of a process and its session."""
-    total = 0
-    for member in {pid, *list_session(pid)}:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pages = int(Path(f"/proc/{member}/statm").read_text().split()[1])
-            total += pages * resource.getpagesize()
-    return total
+    return sum(map(measure_process, {pid, *list_session(pid)}))
 
 
 def measure_container_memory() -> tuple[int, int]:

@@ -41,15 +41,15 @@ class Product:
     def __init__(
         self,
         run: Callable[[], Any],
-        read: Callable[[Any, int, int], float],
         where: Callable[[Any], str],
+        read: Callable[[Any, int, int], float] = lambda c, i, j: float(c[i, j]),
     ) -> None:
         #: Computes, waits for the end, and returns the result.
         self.run = run
-        #: Returns one number of a result.
-        self.read = read
         #: Returns the id of the device that computed a result.
         self.where = where
+        #: Returns one number of a result.
+        self.read = read
 
 
 class Framework:
@@ -60,6 +60,8 @@ class Framework:
     build = ""
     #: Reason for a missing device.
     reason = ""
+    #: Matrix element types, if they do not depend on the device.
+    TYPES: Iterable[str] = ()
 
     def __init__(self, kinds: Sequence[str], imports: Sequence[str] = ()) -> None:
         """Import the framework; `kinds` are device names in the catalogue, `imports` plugins."""
@@ -84,7 +86,7 @@ class Framework:
 
     def types(self, device: Device) -> Sequence[str]:
         """Return the matrix element types supported on the device."""
-        return ()
+        return tuple(self.TYPES)
 
     def product(self, device: Device, type: str, size: int) -> Product:
         """Return a product of two square matrices with `size` rows, filled with `pattern`."""

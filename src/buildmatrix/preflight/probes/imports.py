@@ -18,18 +18,20 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
-from pathlib import Path
 
-from buildmatrix.preflight.probes.bounded import measure_container_memory
+from buildmatrix.preflight.probes.bounded import (
+    measure_container_memory,
+    measure_process,
+    read_options,
+    report,
+)
 
-OPTIONS = json.loads(sys.argv[1])
-MARK = OPTIONS["mark"]
-SECONDS = OPTIONS.get("seconds", 120)
-MEMORY = OPTIONS.get("memory", 4 << 30)
+#: Seconds and bytes of one import.
+SECONDS, MEMORY = read_options()["seconds"], 4 << 30
 #: Installed top-level modules.
 INSTALLED: set[str] = set()
 #: Prefix of an import process's error report.
-FAILURE = MARK + "error "
+FAILURE = read_options()["mark"] + "error "
 CHILD = """
 import functools, json, traceback
 try:
@@ -56,22 +58,6 @@ except BaseException as error:
 """
 MISSING = re.compile(r"(?:ImportError|OSError): (\S+?): cannot open shared object file")
 TRIED = re.compile(r"error: (\S+): cannot open shared object file")
-
-
-def report(
-    subject: str, state: str, message: str = "", seconds: float | None = None, **values: object
-) -> None:
-    """Print one check."""
-    check: dict[str, object] = {
-        "subject": subject,
-        "state": state,
-        "message": message,
-        "values": values,
-    }
-    if seconds is not None:
-        check["seconds"] = round(seconds, 3)
-    sys.stdout.write(MARK + json.dumps(check) + "\n")
-    sys.stdout.flush()
 
 
 def list_modules() -> dict[str, tuple[str, str]]:
@@ -146,27 +132,12 @@ def watch(process: subprocess.Popen[bytes]) -> str:
         time.sleep(0.02)
         if time.monotonic() > end:
             killed = f"took more than {SECONDS} s"
-        elif measure_resident(process.pid) > MEMORY:
+        elif measure_process(process.pid) > MEMORY:
             killed = f"took more than {MEMORY >> 20} MiB of memory"
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return killed
-
-
-def measure_resident(pid: int) -> int:
-    """Return the resident bytes of a process."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def find_missing_library(name: str) -> str | None:
-    """Return the library that the loader did not find, from its own output."""
-    _, text, _ = run_import(name, debug=True)
-    tried: list[str] = TRIED.findall(text)
-    return tried[-1] if tried else None
 
 
 def parse_failure(text: str) -> dict[str, str]:
@@ -224,16 +195,12 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
             return
         match = MISSING.search(text)
         if match or "shared object" in text or "undefined symbol" in text:
-            library = find_missing_library(name) or (match.group(1) if match else None)
-            if library:
-                values["missing_library"] = library
+            # The loader's own output names the library that it did not find.
+            libraries = TRIED.findall(run_import(name, debug=True)[1])
+            libraries = libraries or ([match.group(1)] if match else [])
+            if libraries:
+                values["missing_library"] = libraries[-1]
         report(name, "failed", last, seconds, exit_code=code, **values)
-
-
-def count_jobs() -> int:
-    """Return the number of parallel imports: one per CPU with 2 GiB of free memory."""
-    _, free = measure_container_memory()
-    return max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))
 
 
 def main() -> None:
@@ -241,10 +208,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     origins = list_modules()
     INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in origins)
-    wanted = OPTIONS.get("modules")
-    items = [i for i in sorted(origins.items()) if wanted is None or i[0] in wanted]
+    items = sorted(origins.items())
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
-    with ThreadPoolExecutor(OPTIONS.get("jobs") or count_jobs()) as pool:
+    # In parallel, one per CPU with 2 GiB of free memory.
+    _, free = measure_container_memory()
+    with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))) as pool:
         list(pool.map(check, items))
 
 

@@ -49,25 +49,19 @@ class OnnxRuntime(Framework):
                 self.reason = self.reason or first_line(error)
         return listed
 
-    def types(self, device: Device) -> Sequence[str]:
-        return tuple(self.TYPES)
-
     def product(self, device: Device, type: str, size: int) -> Product:
         options = self.api.SessionOptions()
         options.log_severity_level = 4
         if not device.is_host:
             # Unsupported operators would run on the CPU without notice.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        model = make_matmul_model(
-            *self.TYPES[type], size, "MatMulInteger" if type == "int8" else "MatMul"
-        )
+        operator = "MatMulInteger" if type == "int8" else "MatMul"
+        model = make_operator_model(operator, ["a", "b"], self.TYPES[type], [size, size])
         session = self.api.InferenceSession(model, options, providers=[device.id])
         left, right = make_numpy_matrices(type, size, type)
         inputs = {"a": left, "b": right}
         return Product(
-            lambda: session.run(None, inputs)[0],
-            lambda c, i, j: float(c[i, j]),
-            lambda c: str(session.get_providers()[0]),
+            lambda: session.run(None, inputs)[0], lambda c: str(session.get_providers()[0])
         )
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
@@ -87,11 +81,6 @@ class OnnxRuntime(Framework):
         binding.bind_ortvalue_output("c", values[1])
         # Bindings do not keep the values alive.
         return lambda: (session.run_with_iobinding(binding), values)
-
-
-def make_matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
-    """Return a model of one product `c = a b`."""
-    return make_operator_model(operator, ["a", "b"], (type, result), [size, size])
 
 
 def make_operator_model(
@@ -166,9 +155,7 @@ class OpenVino(Framework):
             return ",".join(compiled.get_property("EXECUTION_DEVICES"))
 
         return Product(
-            lambda: request.infer(sides, share_inputs=True, share_outputs=True)[0],
-            lambda c, i, j: float(c[i, j]),
-            where,
+            lambda: request.infer(sides, share_inputs=True, share_outputs=True)[0], where
         )
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
@@ -291,7 +278,7 @@ class OpenCl(Framework):
             used = event.get_info(cl.event_info.COMMAND_QUEUE).device
             return device.id if used == device.handle else str(used.name)
 
-        return Product(run, read, where)
+        return Product(run, where, read)
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         queue = self._queue(device)
