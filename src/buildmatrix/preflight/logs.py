@@ -8,10 +8,10 @@ omissions are reported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -155,7 +155,12 @@ def _open_streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _read_log(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
-    for text in _read_lines(source, stream):
+    size = 0
+    # Of a line that is too long, the beginning and the rest are read apart.
+    while text := stream.readline(LONGEST):
+        size += len(text)
+        if size > LARGEST:
+            raise UsageError(f"{source} has more than {LARGEST >> 20} MiB; give it in parts")
         _, begins, rest = text.partition(_BEGINNING)
         if not begins:
             continue
@@ -196,24 +201,11 @@ def _add_line(run: PodLog, line: _Line) -> None:
 
 
 def _make_description(line: _Line) -> PodDescription:
-    said = {name: getattr(line, name) for name in PodDescription.__struct_fields__}
-    safe = {
-        name: _make_printable(value) if isinstance(value, str) else value
-        for name, value in said.items()
-    }
-    return msgspec.convert(
-        {**safe, "repeat": max(1, min(line.repeat, 1000))}, prepare_type(PodDescription)
-    )
-
-
-def _read_lines(source: str, stream: BinaryIO) -> Iterable[bytes]:
-    """Yield lines of limited length; of a longer one, the beginning."""
-    size = 0
-    while line := stream.readline(LONGEST):
-        size += len(line)
-        if size > LARGEST:
-            raise UsageError(f"{source} has more than {LARGEST >> 20} MiB; give it in parts")
-        yield line
+    said: dict[str, Any] = {}
+    for name in PodDescription.__struct_fields__:
+        value = getattr(line, name)
+        said[name] = _make_printable(value) if isinstance(value, str) else value
+    return PodDescription(**{**said, "repeat": max(1, min(line.repeat, 1000))})
 
 
 def _make_printable(text: str) -> str:

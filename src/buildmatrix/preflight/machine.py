@@ -233,6 +233,11 @@ def collect_facts(
     present = (*nodes, *(node for _, matching in needed for node in matching))
     described = machine.cdi()
     driver, version = _find_driver(machine, nodes, host)
+    products = (
+        re.search(host.product, machine.text(path) or "")
+        for pattern in host.product_files
+        for path in machine.nodes(pattern)
+    )
     return MachineFacts(
         backend=backend,
         nodes=nodes,
@@ -240,7 +245,7 @@ def collect_facts(
         closed={node: machine.group(node) for node in present if not machine.may_use(node)},
         driver=driver,
         driver_version=version,
-        products=tuple(dict.fromkeys(_find_products(machine, host))),
+        products=tuple(dict.fromkeys(match[1].strip() for match in products if match)),
         cdi={kind: described[kind] for kind in host.cdi if kind in described},
         runtimes=tuple(name for name in host.runtimes if name in runtimes),
     )
@@ -275,14 +280,6 @@ def _find_driver(
     return (f"{name} of Linux {kernel}" if kernel else name), None
 
 
-def _find_products(machine: MachineFiles, host: Host) -> Iterator[str]:
-    for pattern in host.product_files:
-        for path in machine.nodes(pattern):
-            match = re.search(host.product, machine.text(path) or "")
-            if match is not None:
-                yield match[1].strip()
-
-
 def _find_driver_names(machine: MachineFiles, nodes: Collection[str], host: Host) -> Iterator[str]:
     for node in nodes if host.sysfs is not None else ():
         name = machine.link(f"{host.sysfs}/{node.rpartition('/')[2]}/device/driver")
@@ -311,9 +308,12 @@ def report_devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> Docto
         looked = " ".join(pattern for item in hosts for pattern in item.nodes)
         origin = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
         return DoctorLine("none", subject, f"none here (no {looked}{origin}); building needs none")
-    parts = [_describe_count(best.nodes)] if best.nodes else []
-    parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
-    parts.append(_describe_access(best, host))
+    number = count(len(best.nodes), "device")
+    parts = (
+        f"{number} ({listing(best.nodes, _SHOWN, ' ')})" if best.nodes else "",
+        f"driver {best.driver}" if best.driver else "driver not seen",
+        _describe_access(best, host),
+    )
     text = "; ".join(filter(None, parts))
     if troubles:
         return DoctorLine("partly", subject, f"{text}. {' '.join(troubles)}")
@@ -356,10 +356,6 @@ def _describe_access(seen: MachineFacts, host: Host) -> str:
         *(f"Docker runtime {n}" for n in host.runtimes),
     ]
     return f"nothing makes them available to containers ({', '.join(wanted)})" if wanted else ""
-
-
-def _describe_count(nodes: Sequence[str]) -> str:
-    return f"{count(len(nodes), 'device')} ({listing(nodes, _SHOWN, ' ')})"
 
 
 def report_absent(backends: Collection[str]) -> DoctorLine:

@@ -132,18 +132,6 @@ def remove_mark(command: Sequence[str]) -> tuple[tuple[str, ...], str]:
 Document: TypeAlias = dict[str, Any]
 
 LOG_SCHEMA = "buildmatrix/preflight-log/1"
-#: Fields about the run in the first line of a log, beside its schema.
-ABOUT = (
-    "version",
-    "target",
-    "backend",
-    "image",
-    "digest",
-    "node_class",
-    "level",
-    "repeat",
-    "nodes",
-)
 #: Memory of a pod, as of a local container (`engines.docker.containers`).
 _MEMORY = "8Gi"
 #: Seconds for a node to pull the image, beside those of the commands.
@@ -269,27 +257,28 @@ def _make_config_map(run: ManifestRun, name: str, steps: Sequence[Step], nodes: 
     data = {"pod.py": probe}
     planned = []
     for step in steps:
-        words: list[object] = []
-        for word in step.command:
+        words: list[object] = [*step.command]
+        for at, word in enumerate(step.command):
             if len(word) > _LONGEST_WORD:
                 file = f"{hashlib.sha256(word.encode()).hexdigest()[:12]}.txt"
                 data[file] = word
-                words.append({"file": file})
-            else:
-                words.append(word)
-        seconds = step.seconds
-        planned.append({"rung": step.rung, "key": step.key, "seconds": seconds, "command": words})
-    about = (
-        __version__, run.target.id, run.target.backend, run.image,
-        run.image.rpartition("@")[2], run.node_class.name, run.level, run.repeat, nodes,
-    )  # fmt: skip
-    plan = {
-        "schema": LOG_SCHEMA,
-        "about": ABOUT,
-        **dict(zip(ABOUT, about, strict=True)),
-        "mark": MARK,
-        "steps": planned,
+                words[at] = {"file": file}
+        planned.append(
+            {"rung": step.rung, "key": step.key, "seconds": step.seconds, "command": words}
+        )
+    # In the first line of a log, beside its schema.
+    about = {
+        "version": __version__,
+        "target": run.target.id,
+        "backend": run.target.backend,
+        "image": run.image,
+        "digest": run.image.rpartition("@")[2],
+        "node_class": run.node_class.name,
+        "level": run.level,
+        "repeat": run.repeat,
+        "nodes": nodes,
     }
+    plan = {"schema": LOG_SCHEMA, "about": [*about], **about, "mark": MARK, "steps": planned}
     data["plan.json"] = json.dumps(plan, indent=1)
     size = sum(len(value.encode()) for value in data.values())
     if size > _LARGEST:

@@ -42,7 +42,12 @@ def find_access(
     hosts = _find_hosts(catalogue, backend)
     build = backend_build(catalogue, backend)
     seen = [(host, collect_facts(machine, backend, host, facilities.runtimes)) for host in hosts]
-    nodes = [node for host, facts in seen for node in _list_nodes(machine, facts, host.needs)]
+    nodes: list[str] = []
+    for host, fact in seen:
+        nodes += fact.nodes
+        if fact.nodes:
+            # Those that programs also need.
+            nodes += [node for pattern in host.needs for node in machine.nodes(pattern)]
     if not hosts:
         # Interfaces of several vendors, such as OpenCL, have no devices of their own.
         nodes = [node for path in _list_device_paths(build) for node in machine.devices(path)]
@@ -78,13 +83,6 @@ def find_nodes(machine: MachineFiles, catalogue: Catalogue, backend: str) -> tup
 
 def _find_hosts(catalogue: Catalogue, backend: str) -> list[Host]:
     return [owned.entry for owned in catalogue.hosts if owned.backend == backend]
-
-
-def _list_nodes(machine: MachineFiles, facts: MachineFacts, needs: Sequence[str]) -> Iterator[str]:
-    """Yield the device nodes, and if there are any, the nodes that programs also need."""
-    yield from facts.nodes
-    if facts.nodes:
-        yield from (node for pattern in needs for node in machine.nodes(pattern))
 
 
 def _list_cdi_devices(seen: Sequence[MachineFacts], facilities: Facilities) -> tuple[str, ...]:
