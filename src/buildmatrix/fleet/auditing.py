@@ -9,7 +9,6 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ from buildmatrix.base.text import count, printable
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
-from buildmatrix.fleet.answers import ResultInterner
 from buildmatrix.fleet.context import WorkerContext, find_context
 from buildmatrix.fleet.declaring import SPECIFICATION, CachedAudits, summarize_answer
 from buildmatrix.fleet.failures import (
@@ -42,7 +40,7 @@ from buildmatrix.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.fleet.repository_files import write_files
-from buildmatrix.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
+from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
 from buildmatrix.judge.acceptance import leaves_open
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.judging import Judge
@@ -53,7 +51,7 @@ from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.uv import Unreached
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec, bare_spec
-from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState, FleetWork
+from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
 from buildmatrix.reports.run.model import Report, unread
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 
@@ -78,7 +76,7 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
             raise UndecidedError(task.error)
         files = {name: zlib.decompress(data) for name, data in task.files.items()}
         kept = CachedAudits(context.cache, settings, task, files)
-        judged = _JudgedFile(kept.load(), is_stored=True)
+        judged = AuditDone(results=kept.load(), is_stored=True)
         if not judged.results:
             with scratch("fleet") as top:
                 folder = str(top)
@@ -95,15 +93,13 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
             seconds=round(time.monotonic() - started, 3),
             notes=context.notes(),
         )
-    return AuditDone(
+    return replace(
+        judged,
         results=tuple(
             _add_holder(item, holder) for item in judged.results for holder in task.holders
         ),
-        bytes_read=judged.bytes_read,
         seconds=round(time.monotonic() - started, 3),
         again=bool(judged.away),
-        away=judged.away,
-        is_stored=judged.is_stored,
         notes=context.notes(),
     )
 
@@ -121,26 +117,18 @@ def make_undecided(
         error=why,
     )
     return AuditDone(
-        results=tuple(_add_holder(result, holder) for holder in task.holders), again=again
+        results=tuple(_add_holder(result, holder) for holder in task.holders), again_later=again
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _JudgedFile:
-    """Results of a file, without data of a repository."""
+def _judge(context: WorkerContext, task: AuditTask, kept: CachedAudits, top: Path) -> AuditDone:
+    """Judge a file unless an earlier run did; the results have no data of a repository.
 
-    results: tuple[FleetResult, ...]
-    bytes_read: int = 0
-    #: See `AuditDone`.
-    away: str = ""
-    is_stored: bool = False
-
-
-def _judge(context: WorkerContext, task: AuditTask, kept: CachedAudits, top: Path) -> _JudgedFile:
-    """Judge a file unless an earlier run did; `top` has it with all files that it reads."""
+    `top` has the file with all files that it reads.
+    """
     settings = context.settings
     spec: Spec | None = None
-    if _is_specification(task):
+    if task.path.rpartition("/")[2] == SPECIFICATION:
         spec = load_spec(top / task.path, backends=lambda files: load(files).backends)
     results = resolve_sources(
         () if spec is not None else (f"{_source_kind(task.path)}:{task.path}",),
@@ -154,7 +142,7 @@ def _judge(context: WorkerContext, task: AuditTask, kept: CachedAudits, top: Pat
     )
     answer = summarize_answer(results, str(top))
     if answer and (stored := kept.load(answer)):
-        return _JudgedFile(stored, is_stored=True)
+        return AuditDone(results=stored, is_stored=True)
     if spec is not None:
         judge = judge_for(spec, (), "error", settings.today, ())
     else:
@@ -175,7 +163,9 @@ def _judge(context: WorkerContext, task: AuditTask, kept: CachedAudits, top: Pat
     # Wheels without a hash may change.
     elif not away and all(wheel.sha256 for package in packages for wheel in package.wheels):
         kept.save(judged, answer, spec.waivers if spec is not None else ())
-    return _JudgedFile(judged, report.stats.bytes_read, away[0] if away else "")
+    return AuditDone(
+        results=judged, bytes_read=report.stats.bytes_read, away=away[0] if away else ""
+    )
 
 
 def _find_unavailable(result: Resolved | BuildmatrixError) -> tuple[str, ...]:
@@ -184,10 +174,6 @@ def _find_unavailable(result: Resolved | BuildmatrixError) -> tuple[str, ...]:
         return result.lock.away
     error = result.error if isinstance(result, Unresolved) else result
     return (error.host,) if isinstance(error, Unreached) else ()
-
-
-def _is_specification(task: AuditTask) -> bool:
-    return task.path.rpartition("/")[2] == SPECIFICATION
 
 
 def _source_kind(path: str) -> str:
@@ -287,63 +273,30 @@ def audit_files(
     waiting: WaitingOptions | None = None,
 ) -> RunOutcome:
     """Judge all files, as `run.scan` does for images. Raises `ComponentError`."""
-    patience = RegistryWaiting(waiting or WaitingOptions(), progress.note)
-    run = _AuditRun(tasks, settings, work, progress, write, patience)
+    run = _AuditRun(
+        tasks=tasks,
+        settings=settings,
+        work=work,
+        progress=progress,
+        write=write,
+        waiting=RegistryWaiting(waiting or WaitingOptions(), progress.note),
+        total=sum(len(task.holders) for task in tasks),
+        noun="file",
+    )
     return asyncio.run(run_to_end(run, settings, options))
 
 
-@dataclass(frozen=True, slots=True)
-class _TriedTask:
-    """Result of a file, for `RegistryWaiting`."""
-
-    done: AuditDone
-
-    @property
-    def again(self) -> bool:
-        """True if an index did not respond, and may later."""
-        return bool(self.done.away)
-
-    @property
-    def denied(self) -> bool:
-        """Always False: uv reports missing credentials as a final answer."""
-        return False
-
-    @property
-    def wait(self) -> float:
-        """Always 0: uv does not report rate limits."""
-        return 0.0
-
-
-@dataclass(slots=True)
-class _AuditRun:
+@dataclass(kw_only=True)
+class _AuditRun(Run):
     """State of the run."""
 
     tasks: Sequence[AuditTask]
-    settings: WorkerSettings
     work: Work[AuditTask, AuditDone]
-    progress: Progress
-    write: Callable[[FleetResult], None]
-    waiting: RegistryWaiting
-    results: list[FleetResult] = field(default_factory=list)
-    alike: ResultInterner = field(default_factory=ResultInterner)
-    missing: dict[str, None] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
-    #: Completed files, and those of them with results from the store.
-    done: int = 0
-    stored: int = 0
-    bytes_read: int = 0
     #: Tasks to repeat: they killed their worker, or may do better later.
     again: list[AuditTask] = field(default_factory=list)
     #: Index to the number of files undecided because it did not respond.
     away: Counter[str] = field(default_factory=Counter)
-    retries: int = 0
     tries: Iterator[int] = field(default_factory=itertools.count)
-    #: Files of all tasks.
-    files: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Count the files."""
-        self.files = sum(len(task.holders) for task in self.tasks)
 
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[bool]:
@@ -352,7 +305,7 @@ class _AuditRun:
 
     async def judge_all(self, cluster: Cluster) -> None:
         """Judge everything in parallel, then retry failures one by one."""
-        self._count()
+        self.count_done()
         await self._side_by_side(self.tasks, cluster, max(1, _TASKS_PER_THREAD * cluster.threads))
         if self.again:
             tasks, self.again = self.again, []
@@ -371,18 +324,18 @@ class _AuditRun:
         queue, slots = iter(tasks), asyncio.Semaphore(number)
         waiting: list[asyncio.Task[None]] = []
 
-        async def tried(task: AuditTask) -> _TriedTask:
+        async def tried(task: AuditTask) -> AuditDone:
             async with slots:
-                return _TriedTask(await self._done(task, cluster))
+                return await self._done(task, cluster)
 
         async def wait(task: AuditTask, done: AuditDone) -> None:
-            with suppress(RegistryUnavailableError):
-                done = (await self.waiting.ask(done.away, lambda: tried(task))).done
+            with contextlib.suppress(RegistryUnavailableError):
+                done = await self.waiting.ask(done.away, lambda: tried(task))
             self._take(task, done, is_last=is_last)
 
         async def take() -> None:
             for task in queue:
-                done = (await tried(task)).done
+                done = await tried(task)
                 if done.away:
                     waiting.append(group.create_task(wait(task, done)))
                 else:
@@ -406,7 +359,7 @@ class _AuditRun:
 
     def _take(self, task: AuditTask, done: AuditDone, *, is_last: bool) -> None:
         """Record a completed file, unless it is tried again at the end."""
-        if done.again and not done.away and not is_last:
+        if done.again_later and not is_last:
             self.again.append(task)
             return
         if done.away:
@@ -415,27 +368,5 @@ class _AuditRun:
         self.bytes_read += done.bytes_read
         self.notes |= dict.fromkeys(done.notes)
         for item in done.results:
-            result = self.alike(item)
-            self.results.append(result)
-            self.write(result)
-        self.done += len(task.holders)
-        self._count()
-
-    def describe_rest(self) -> str:
-        """See `run.Run`."""
-        return f"{self.files - self.done} of {count(self.files, 'file')} not judged"
-
-    def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
-        """See `run.Run`."""
-        return FleetWork(
-            subjects=self.files,
-            stored=self.stored,
-            bytes_read=self.bytes_read,
-            retries=self.waiting.repeated + self.retries + (cluster.repeated if cluster else 0),
-            workers=cluster.workers if cluster else 0,
-            seconds=seconds,
-            busy=cluster.busy if cluster else 0.0,
-        )
-
-    def _count(self) -> None:
-        self.progress.part("fleet", self.done, self.files, "files")
+            self.add(self.alike(item))
+        self.count_done(len(task.holders))

@@ -26,7 +26,7 @@ from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.text import shown
 from buildmatrix.facts.trees.base import defect
 from buildmatrix.fleet.failures import LateError, WorkerKilledError, WorkError
-from buildmatrix.fleet.model import ClusterOptions, Work, WorkerSettings
+from buildmatrix.fleet.model import ClusterOptions, Work, WorkerAnswer, WorkerSettings
 from buildmatrix.fleet.workers import (
     Batches,
     RunPlugin,
@@ -37,7 +37,7 @@ from buildmatrix.fleet.workers import (
 )
 
 Argument = TypeVar("Argument")
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound=WorkerAnswer)
 
 #: Memory limit of a worker in a local cluster: above it, the worker is killed and its task given to
 #: another. Reading one layer needs far less.
@@ -149,7 +149,11 @@ class Cluster:
         `RequeuedError` if it is small and was not tried, and `ComponentError` if the scheduler is
         gone or a worker is unfit.
         """
-        others = await self._find_other_workers(avoid) if avoid else []
+        others: list[str] = []
+        if avoid:
+            # None if the scheduler does not respond.
+            with suppress(OSError, TimeoutError):
+                others = [item for item in await self._client.nthreads() if item not in avoid]
         try:
             if is_small and not others:
                 worker, answer = await self._find_batches(work, priority).ask(argument, key)
@@ -236,12 +240,6 @@ class Cluster:
         self.busy += answered.seconds
         return answered
 
-    async def _find_other_workers(self, avoid: Collection[str]) -> list[str]:
-        """Return addresses of workers; none if the scheduler does not respond."""
-        with suppress(OSError, TimeoutError):
-            return [worker for worker in await self._client.nthreads() if worker not in avoid]
-        return []
-
     async def watch_workers(self) -> None:
         """Raise `ComponentError` after a long time without any worker; else never return."""
         now = asyncio.get_running_loop().time
@@ -317,6 +315,8 @@ async def _connect_scheduler(address: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def _start_local(workers: int) -> AsyncIterator[Client]:
+    from distributed.system import MEMORY_LIMIT
+
     number = workers or os.cpu_count() or 1
     cluster = LocalCluster(
         n_workers=number,
@@ -331,7 +331,7 @@ async def _start_local(workers: int) -> AsyncIterator[Client]:
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
         worker_dashboard_address=None,
-        memory_limit=_worker_memory(number),
+        memory_limit=min(_WORKER_MEMORY, MEMORY_LIMIT // number),
         silence_logs=logging.CRITICAL,
     )
     try:
@@ -360,13 +360,6 @@ async def _end_local(cluster: LocalCluster) -> None:
     for process in multiprocessing.active_children():
         if process.name.startswith("Dask Worker process"):
             process.kill()
-
-
-def _worker_memory(workers: int) -> int:
-    """Return the memory limit of each worker on this machine, in bytes."""
-    from distributed.system import MEMORY_LIMIT
-
-    return min(_WORKER_MEMORY, MEMORY_LIMIT // workers)
 
 
 async def _wait_for_worker(client: Client, where: str, note: Callable[[str], None]) -> None:

@@ -14,11 +14,12 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.facts.trees.base import defect, reason
+from buildmatrix.fleet.model import WorkerAnswer
 from buildmatrix.net.http.failures import RequestError
 
 #: Errors that only concern this machine at this moment.
@@ -54,10 +55,10 @@ def describe_timeout(what: str, limit: float) -> str:
 class Failure:
     """Failure of an operation."""
 
-    #: One sentence, safe to display.
-    text: str
+    #: One sentence, safe to display; empty for no failure.
+    text: str = ""
     #: True if it may be temporary.
-    again: bool
+    again: bool = False
     #: True if a registry refused it for missing or invalid credentials.
     denied: bool = False
     #: Seconds of a registry's rate limit; 0 for none.
@@ -67,44 +68,22 @@ class Failure:
 def make_failure(error: Exception, what: str = "") -> Failure:
     """Convert an exception to a failure; `what` begins the sentence if it has no subject."""
     begin = f"{what}: " if what else ""
-    if isinstance(error, RequestError):
-        denied = error.status in _DENIED
-        return _make_failure(
-            error.message, error.is_temporary or denied, denied=denied, wait=error.wait or 0.0
-        )
+    denied, wait, again = False, 0.0, False
     if isinstance(error, BuildmatrixError):
-        return _make_failure(error.message, False)
-    if isinstance(error, MemoryError):
-        return _make_failure(f"{begin}there was not enough memory", True)
-    if isinstance(error, OSError):
-        return _make_failure(f"{begin}{reason(error)}", error.errno in _TEMPORARY)
-    return _make_failure(f"{begin}{defect(error)}", False)
-
-
-def _make_failure(text: str, again: bool, *, denied: bool = False, wait: float = 0.0) -> Failure:
+        text = error.message
+        if isinstance(error, RequestError):
+            denied, wait = error.status in _DENIED, error.wait or 0.0
+            again = error.is_temporary or denied
+    elif isinstance(error, MemoryError):
+        text, again = f"{begin}there was not enough memory", True
+    elif isinstance(error, OSError):
+        text, again = f"{begin}{reason(error)}", error.errno in _TEMPORARY
+    else:
+        text = f"{begin}{defect(error)}"
     return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again, denied, wait)
 
 
-class RetryableAnswer(Protocol):
-    """An answer that tells if a retry may help."""
-
-    @property
-    def again(self) -> bool:
-        """True if it may."""
-        ...
-
-    @property
-    def denied(self) -> bool:
-        """True if it concerns credentials."""
-        ...
-
-    @property
-    def wait(self) -> float:
-        """Seconds of the registry's rate limit; 0 for none."""
-        ...
-
-
-Answer = TypeVar("Answer", bound=RetryableAnswer)
+Answer = TypeVar("Answer", bound=WorkerAnswer)
 #: Unanswered questions after which the user is notified.
 _NOTIFIED_FAILURES = 2
 
@@ -115,11 +94,6 @@ class RegistryUnavailableError(Exception):
 
 class RequeuedError(Exception):
     """A question was not asked, since another one got a temporary failure."""
-
-
-def is_temporary(answer: object) -> bool:
-    """True if a retry may help."""
-    return bool(getattr(answer, "again", False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,20 @@ Work = Callable[[WorkerSettings, Argument], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAnswer:
+    """Part of every answer: whether a retry may help, and messages."""
+
+    #: True if a problem may be temporary, so that a retry may help.
+    again: bool = False
+    #: True if it concerns credentials: a worker with others may succeed.
+    denied: bool = False
+    #: Seconds of the registry's rate limit; 0 for none.
+    wait: float = 0.0
+    #: Other messages of this worker, sent once: its store is full.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTask:
     """A layer that must be read before an image can be judged."""
 
@@ -94,7 +108,7 @@ class LayerTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDone:
+class LayerDone(WorkerAnswer):
     """Result of reading one layer."""
 
     digest: str
@@ -103,18 +117,10 @@ class LayerDone:
     seconds: float
     #: Why its facts are missing, in one sentence; None if the store has them now.
     error: str | None = None
-    #: True if the error may be temporary, so that a retry may help.
-    again: bool = False
-    #: True if it concerns credentials: a worker with others may succeed.
-    denied: bool = False
-    #: Seconds of the registry's rate limit; 0 for none.
-    wait: float = 0.0
-    #: Other messages of this worker, sent once: its store is full.
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageTask:
+class ImageTask(WorkerAnswer):
     """An image by its digest, with missing inputs of its verdict."""
 
     subject: Subject
@@ -138,17 +144,10 @@ class ImageTask:
     #: Why there is nothing to judge, in one sentence: it is not an image (a signature, a chart), or
     #: there is none for the platform. Such a subject has no result and no work.
     left_out: str = ""
-    #: True if the problem may be temporary, so that a retry may help.
-    again: bool = False
-    #: See `LayerDone.denied` and `LayerDone.wait`.
-    denied: bool = False
-    wait: float = 0.0
-    #: See `LayerDone.notes`.
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageDone:
+class ImageDone(WorkerAnswer):
     """Result of judging one image."""
 
     #: At least one: an undecided one with the reason if it could not be judged. Without data of the
@@ -159,11 +158,6 @@ class ImageDone:
     seconds: float
     #: True if the store has the results now.
     is_kept: bool = False
-    #: See `LayerDone`.
-    again: bool = False
-    denied: bool = False
-    wait: float = 0.0
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,18 +209,17 @@ class AuditTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditDone:
-    """Result of judging one file."""
+class AuditDone(WorkerAnswer):
+    """Result of judging one file; `again` if an index did not respond."""
 
     #: At least one per holder: an undecided one if it could not be judged.
     results: tuple[FleetResult, ...]
     #: Bytes of wheels downloaded.
     bytes_read: int = 0
     seconds: float = 0.0
-    #: See `model.LayerDone`.
-    again: bool = False
+    #: True if it may do better at the end of the run: a disk was full, or a worker died.
+    again_later: bool = False
     #: Host and port of an index that did not respond and may later; empty if all did.
     away: str = ""
     #: True if the results come from the store.
     is_stored: bool = False
-    notes: tuple[str, ...] = ()

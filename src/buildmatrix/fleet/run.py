@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count
-from buildmatrix.fleet.answers import ResultInterner, add_subject
+from buildmatrix.fleet.answers import add_subject
 from buildmatrix.fleet.context import RepositoryAccess, describe_problems
 from buildmatrix.fleet.failures import (
     Answer,
@@ -40,7 +40,7 @@ from buildmatrix.fleet.model import (
     Work,
     WorkerSettings,
 )
-from buildmatrix.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
+from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
 from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from buildmatrix.fleet.cluster import Cluster
 
 Argument = TypeVar("Argument")
-#: Name of the progress line.
-_FLEET = "fleet"
 #: Submitted tasks per worker thread: the current one, and some waiting.
 _TASKS_PER_THREAD = 4
 _FEWEST_TASKS = 16
@@ -94,12 +92,14 @@ def scan(
     Raises `ComponentError` if it cannot start.
     """
     run = _FleetRun(
-        subjects,
-        settings,
-        steps,
-        progress,
-        write,
-        RegistryWaiting(waiting or WaitingOptions(), progress.note),
+        subjects=subjects,
+        settings=settings,
+        steps=steps,
+        progress=progress,
+        write=write,
+        waiting=RegistryWaiting(waiting or WaitingOptions(), progress.note),
+        total=len(subjects),
+        noun="image",
     )
     return asyncio.run(run_to_end(run, settings, options))
 
@@ -109,35 +109,14 @@ async def _iterate(subjects: Sequence[Subject]) -> AsyncIterator[Subject]:
         yield subject
 
 
-def _describe_omissions(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes about references that are not images; a registry may be full of them."""
-    for reference in sorted(reasons)[:_MOST_NAMED]:
-        yield f"{reference} is left out: {reasons[reference]}"
-    if len(reasons) > _MOST_NAMED:
-        yield f"{count(len(reasons) - _MOST_NAMED, 'more reference')} left out: no images"
-
-
-@dataclass(slots=True)
-class _FleetRun:
+@dataclass(kw_only=True)
+class _FleetRun(Run):
     """State of the run."""
 
     subjects: Sequence[Subject]
-    settings: WorkerSettings
     steps: Steps
-    progress: Progress
-    write: Callable[[FleetResult], None]
-    waiting: RegistryWaiting
-    results: list[FleetResult] = field(default_factory=list)
-    alike: ResultInterner = field(default_factory=ResultInterner)
-    #: Sentences without duplicates, in order of arrival.
-    missing: dict[str, None] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
     #: References that are not images, with the reason.
     left_out: dict[str, str] = field(default_factory=dict)
-    #: Completed subjects, and those of them with results from the store.
-    done: int = 0
-    stored: int = 0
-    bytes_read: int = 0
     #: Digest to the task reading it; None if that killed workers. Each layer is read once per run.
     layers: dict[str, asyncio.Task[LayerDone | None]] = field(default_factory=dict)
     #: Digests of the layers read.
@@ -159,7 +138,7 @@ class _FleetRun:
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[bool]:
         """See `Run`: looks up earlier runs' answers, also while workers are busy."""
-        self._count()
+        self.count_done()
         with self.steps.look_up(self.settings) as self.look_up:
             looking = asyncio.create_task(self._look_up())
             try:
@@ -170,7 +149,11 @@ class _FleetRun:
                 await looking
             finally:
                 looking.cancel()
-                self.notes |= dict.fromkeys(_describe_omissions(self.left_out))
+                # A registry may be full of references that are not images.
+                for reference, why in sorted(self.left_out.items())[:_MOST_NAMED]:
+                    self.notes[f"{reference} is left out: {why}"] = None
+                if (more := len(self.left_out) - _MOST_NAMED) > 0:
+                    self.notes[f"{count(more, 'more reference')} left out: no images"] = None
                 self.notes |= dict.fromkeys(await asyncio.to_thread(self.look_up.save))
 
     async def _look_up(self) -> None:
@@ -228,11 +211,8 @@ class _FleetRun:
     def finish_subject(self, subject: Subject, results: Sequence[FleetResult]) -> None:
         """Record a completed subject."""
         for item in results:
-            result = add_subject(item, subject, self.alike)
-            self.results.append(result)
-            self.write(result)
-        self.done += 1
-        self._count()
+            self.add(add_subject(item, subject, self.alike))
+        self.count_done(1)
 
     def record_cost(
         self, bytes_read: int, notes: Sequence[str], layers: Sequence[str] = ()
@@ -242,32 +222,16 @@ class _FleetRun:
         self.read.update(layers)
         self.notes |= dict.fromkeys(notes)
         if bytes_read:
-            self.progress.part(_FLEET, self.bytes_read, None, "bytes")
-
-    def describe_rest(self) -> str:
-        """Describe how many subjects are not completed."""
-        left = len(self.subjects) - self.done
-        return f"{left} of {count(len(self.subjects), 'image')} not judged"
+            self.progress.part("fleet", self.bytes_read, None, "bytes")
 
     def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
         """Return the cost of the run."""
         distinct = {layer.digest for result in self.results for layer in result.layers}
-        return FleetWork(
-            subjects=len(self.subjects),
-            stored=self.stored,
+        return replace(
+            super().sum_cost(cluster, seconds),
             layers=len(distinct | self.layers.keys()),
             layers_read=len(self.read),
-            bytes_read=self.bytes_read,
-            retries=self.waiting.repeated
-            + len(self.suspects)
-            + (cluster.repeated if cluster else 0),
-            workers=cluster.workers if cluster else 0,
-            seconds=seconds,
-            busy=cluster.busy if cluster else 0.0,
         )
-
-    def _count(self) -> None:
-        self.progress.part(_FLEET, self.done, len(self.subjects), "images")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +257,7 @@ class _SubjectWorkers:
                 self.run.is_careful = True
                 if not self.is_last:
                     self.run.suspects.append(subject)
+                    self.run.retries += 1
                     continue
                 results = (self._make_undecided(subject, KILLED.format("judging it")),)
             self.run.finish_subject(subject, results)
@@ -304,7 +269,9 @@ class _SubjectWorkers:
         first = steps.resolve if self.run.is_careful else steps.resolve_and_judge
         task = await self._ask(reference, first, subject, key, _RESOLVE)
         if (results := self.run.complete_task(task)) is not None:
-            return self._record(task, results, is_kept=task.is_kept)
+            if task.is_kept:
+                self.run.look_up.keep(task, results)
+            return results
         digest = Reference.parse(task.reference).digest
         turn = self.run.images.setdefault(digest, asyncio.Lock())
         waited = turn.locked()
@@ -314,21 +281,17 @@ class _SubjectWorkers:
                 task = await self._ask(reference, steps.resolve, subject, f"{key} again", _RESOLVE)
                 self.run.record_cost(0, task.notes)
                 if task.results:
-                    return self._record(task, task.results, is_kept=task.is_kept)
+                    if task.is_kept:
+                        self.run.look_up.keep(task, task.results)
+                    return task.results
             failed = await self._find_failed_layers(task.unread)
             done = await self._ask(
                 reference, steps.judge, replace(task, failed=failed), key, _JUDGE
             )
         self.run.record_cost(done.bytes_read, done.notes)
-        return self._record(task, done.results, is_kept=done.is_kept)
-
-    def _record(
-        self, task: ImageTask, results: tuple[FleetResult, ...], *, is_kept: bool
-    ) -> tuple[FleetResult, ...]:
-        """Return the same results; if the store has them, record them for later runs."""
-        if is_kept:
-            self.run.look_up.keep(task, results)
-        return results
+        if done.is_kept:
+            self.run.look_up.keep(task, done.results)
+        return done.results
 
     async def _find_failed_layers(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
         """Return the layers of an image that cannot be read; layers above them are skipped."""

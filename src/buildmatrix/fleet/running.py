@@ -11,14 +11,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UsageError
 from buildmatrix.base.progress import Progress
+from buildmatrix.base.text import count
 from buildmatrix.facts.trees.base import Closing, reason
+from buildmatrix.fleet.answers import ResultInterner
+from buildmatrix.fleet.failures import RegistryWaiting
 from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.reports.fleet.documents import line
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
@@ -103,26 +107,62 @@ class RunOutcome:
     stopped: BuildmatrixError | None = None
 
 
-class Run(Protocol):
-    """Work for a cluster until it is complete or ends early."""
+@dataclass(kw_only=True)
+class Run:
+    """State of a run: work for a cluster until it is complete or ends early."""
 
+    settings: WorkerSettings
     progress: Progress
-    results: list[FleetResult]
+    write: Callable[[FleetResult], None]
+    waiting: RegistryWaiting
+    #: Number of images or files, and their noun.
+    total: int
+    noun: str
+    results: list[FleetResult] = field(default_factory=list)
+    alike: ResultInterner = field(default_factory=ResultInterner)
     #: Sentences without duplicates, in order of arrival.
-    missing: dict[str, None]
-    notes: dict[str, None]
+    missing: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    #: Number of completed ones, and of those with results from the store.
+    done: int = 0
+    stored: int = 0
+    bytes_read: int = 0
+    #: Number of those tried again at the end.
+    retries: int = 0
 
-    def start(self) -> contextlib.AbstractAsyncContextManager[bool]:
+    def start(self) -> AbstractAsyncContextManager[bool]:
         """Start everything that needs no worker; yield True if there is work for workers."""
+        raise NotImplementedError
 
     async def judge_all(self, cluster: Cluster) -> None:
         """Judge the rest."""
+        raise NotImplementedError
+
+    def add(self, result: FleetResult) -> None:
+        """Add a result."""
+        self.results.append(result)
+        self.write(result)
+
+    def count_done(self, number: int = 0) -> None:
+        """Count as many more as completed, and show it."""
+        self.done += number
+        self.progress.part("fleet", self.done, self.total, f"{self.noun}s")
 
     def describe_rest(self) -> str:
         """Describe how much is not completed."""
+        return f"{self.total - self.done} of {count(self.total, self.noun)} not judged"
 
     def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
         """Return the cost of the run."""
+        return FleetWork(
+            subjects=self.total,
+            stored=self.stored,
+            bytes_read=self.bytes_read,
+            retries=self.waiting.repeated + self.retries + (cluster.repeated if cluster else 0),
+            workers=cluster.workers if cluster else 0,
+            seconds=seconds,
+            busy=cluster.busy if cluster else 0.0,
+        )
 
 
 async def run_to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) -> RunOutcome:

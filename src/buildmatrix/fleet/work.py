@@ -110,8 +110,8 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
     """Read a layer, once, so that the store has its facts."""
     context = find_context(settings)
     started = time.monotonic()
-    reader = _make_reader(context)
-    failure: Failure | None = None
+    reader = LayerReader(context.cache)
+    failure = Failure()
     try:
         blob = _make_blob(context, Reference.parse(task.reference), _make_descriptor(task))
         if not reader.has(blob):
@@ -122,10 +122,10 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
         digest=task.digest,
         bytes_read=reader.bytes_read,
         seconds=round(time.monotonic() - started, 3),
-        error=failure.text if failure is not None else None,
-        again=failure is not None and failure.again,
-        denied=failure is not None and failure.denied,
-        wait=failure.wait if failure is not None else 0.0,
+        error=failure.text or None,
+        again=failure.again,
+        denied=failure.denied,
+        wait=failure.wait,
         notes=context.notes(),
     )
 
@@ -135,8 +135,8 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
     context = find_context(settings)
     started = time.monotonic()
     subject = task.subject
-    reader = _make_reader(context)
-    results, failure, is_kept = task.results, None, False
+    reader = LayerReader(context.cache)
+    results, failure, is_kept = task.results, Failure(), False
     if not results:
         pinned = Reference.parse(task.reference)
         image: ImageDocuments | None = None
@@ -147,15 +147,19 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
             results, is_kept = context.ask(partial(_judge, context, subject, image, reader))
         except Exception as error:
             failure = make_failure(error, task.reference)
-            results = _make_undecided(context, subject, pinned, image, failure.text)
+            question = _make_question(context, subject)
+            if image is None:
+                results = make_unresolved(pinned, failure.text, question)
+            else:
+                results = make_unjudged(image, failure.text, question)
     return ImageDone(
         results=results,
         bytes_read=reader.bytes_read,
         seconds=round(time.monotonic() - started, 3),
         is_kept=is_kept,
-        again=failure is not None and failure.again,
-        denied=failure is not None and failure.denied,
-        wait=failure.wait if failure is not None else 0.0,
+        again=failure.again,
+        denied=failure.denied,
+        wait=failure.wait,
         notes=context.notes(),
     )
 
@@ -195,7 +199,7 @@ def end_without_image(
 
 def _find_unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, ...]:
     """Return the layers missing from the store, each once. Raises `UndecidedError`."""
-    reader = _make_reader(context)
+    reader = LayerReader(context.cache)
     tasks: dict[str, LayerTask] = {}
     for descriptor in image.manifest.layers:
         if descriptor.size > LARGEST_LAYER:
@@ -216,7 +220,7 @@ def _find_unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTa
 
 def _read_and_judge(context: WorkerContext, task: ImageTask, image: ImageDocuments) -> ImageTask:
     """See `resolve_and_judge`."""
-    reader = _make_reader(context)
+    reader = LayerReader(context.cache)
     read: list[str] = []
     results: tuple[FleetResult, ...] = ()
     is_kept = False
@@ -253,27 +257,8 @@ def _judge(
     return results, is_final
 
 
-def _make_undecided(
-    context: WorkerContext,
-    subject: Subject,
-    pinned: Reference,
-    image: ImageDocuments | None,
-    why: str,
-) -> tuple[FleetResult, ...]:
-    question = _make_question(context, subject)
-    return (
-        make_unresolved(pinned, why, question)
-        if image is None
-        else make_unjudged(image, why, question)
-    )
-
-
 def _make_question(context: WorkerContext, subject: Subject) -> ImageQuestion:
     return ImageQuestion(subject, context.settings, context.catalogue)
-
-
-def _make_reader(context: WorkerContext) -> LayerReader:
-    return LayerReader(context.cache)
 
 
 def _make_blob(

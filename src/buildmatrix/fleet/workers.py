@@ -27,9 +27,8 @@ from buildmatrix.fleet.failures import (
     WorkerKilledError,
     WorkError,
     describe_timeout,
-    is_temporary,
 )
-from buildmatrix.fleet.model import Work, WorkerSettings
+from buildmatrix.fleet.model import Work, WorkerAnswer, WorkerSettings
 from buildmatrix.images.store.cache import source_digest
 from buildmatrix.images.store.shared import SharedEntries, open_storage
 
@@ -58,11 +57,6 @@ class Release:
     catalogue: str
     sources: str
 
-    @classmethod
-    def here(cls) -> Release:
-        """Return the release of this process."""
-        return _find_release()
-
     def __str__(self) -> str:
         return (
             f"buildmatrix {self.buildmatrix} (facts {self.schema}, catalogue {self.catalogue}, "
@@ -71,19 +65,15 @@ class Release:
 
 
 @cache
-def _find_release() -> Release:
+def find_release() -> Release:
+    """Return the release of this process."""
     python = ".".join(platform.python_version_tuple()[:2])
     return Release(__version__, python, SCHEMA, source_digest("catalogue")[:8], source_digest()[:8])
 
 
-def find_release() -> Release:
-    """Return the release of a worker, at the start of a run."""
-    return Release.here()
-
-
 def find_unfit(releases: Mapping[str, Release | BaseException]) -> str:
     """Return why workers cannot be used, in one sentence; empty if all can."""
-    here = Release.here()
+    here = find_release()
     for address, release in sorted(releases.items()):
         if isinstance(release, ModuleNotFoundError):
             return (
@@ -109,7 +99,9 @@ def describe_difference(address: str, there: Release, here: Release) -> str:
 
 def mark_store(store: str, run: str) -> str:
     """Leave an entry in the store for `check_mark`; return the reason if that fails."""
-    return " ".join(_try_store(store, lambda entries: entries.write(_KIND, run, (_MARK,))))
+    entries, troubles = _open_store(store)
+    entries.write(_KIND, run, (_MARK,))
+    return " ".join(troubles)
 
 
 def check_mark(store: str, run: str) -> str:
@@ -117,40 +109,25 @@ def check_mark(store: str, run: str) -> str:
 
     A store that does not respond at the moment fails no run: the report mentions it.
     """
-    found: list[bytes | None] = []
     try:
-        troubles = _try_store(
-            store, lambda entries: found.append(entries.read(_KIND, run, len(_MARK)))
-        )
+        entries, troubles = _open_store(store)
     except BuildmatrixError as error:
         return error.message
-    return "" if troubles or found == [_MARK] else "there is nothing of the kind"
+    is_found = entries.read(_KIND, run, len(_MARK)) == _MARK
+    return "" if troubles or is_found else "there is nothing of the kind"
 
 
-def _try_store(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
-    """Return problems with the store. Raises the errors of opening it."""
+def _open_store(store: str) -> tuple[SharedEntries, list[str]]:
+    """Open the store; problems with it are added to the list."""
     troubles: list[str] = []
-    work(SharedEntries(open_storage(store), store, troubles.append, patience=_PATIENCE))
-    return troubles
-
-
-def find_astray(store: str, marker: str, missing: Mapping[str, str | BaseException]) -> str:
-    """Return the sentence about workers that use another store than `marker`; empty for none."""
-    for address, why in sorted(missing.items()):
-        if why:
-            return (
-                f"the worker {address} does not find in the store {shown(store)} what the worker "
-                f"{marker} has just left there ({shown(str(why))}); have all workers reach the "
-                "same store, or leave --store out"
-            )
-    return ""
+    return SharedEntries(open_storage(store), store, troubles.append, patience=_PATIENCE), troubles
 
 
 # Execution of tasks
 
 
 Argument = TypeVar("Argument")
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound=WorkerAnswer)
 
 #: Extra seconds of a task beyond the time limit: work with its own clock ends by itself.
 _LATE_SECONDS = 30.0
@@ -167,7 +144,7 @@ class RunPlugin(WorkerPlugin):
     def __init__(self, run: str, settings: WorkerSettings, *, is_local: bool) -> None:
         self.name = run
         self.settings = settings
-        self.release = Release.here()
+        self.release = find_release()
         self.is_local = is_local
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002  # As `WorkerPlugin` has it.
@@ -204,8 +181,8 @@ def perform(
     if not isinstance(plugin, RunPlugin):
         why = f"the worker {worker.address} cannot take the settings of a run"
         return WorkAnswer((), 0.0, worker.address, why)
-    if plugin.release != Release.here():
-        why = describe_difference(worker.address, Release.here(), plugin.release)
+    if plugin.release != (here := find_release()):
+        why = describe_difference(worker.address, here, plugin.release)
         return WorkAnswer((), 0.0, worker.address, why)
     start = time.perf_counter()
     limit = plugin.settings.time_limit
@@ -225,7 +202,7 @@ def perform(
         if answers and ended.exception() is not None:
             break
         answers.append(ended.result())
-        if is_temporary(answers[-1]) or time.perf_counter() - start > _LONG_BATCH:
+        if answers[-1].again or time.perf_counter() - start > _LONG_BATCH:
             break
     seconds = time.perf_counter() - start
     return WorkAnswer(tuple(answers), seconds, worker.address, late=late)
@@ -261,7 +238,14 @@ async def prepare_workers(client: Client, where: str, plugin: RunPlugin) -> Mapp
     """
     store = plugin.settings.store
     try:
-        releases = await _collect_releases(client)
+        # Those that end meanwhile are asked again, or are gone.
+        for _ in range(_MOST_ASKED):
+            releases: dict[str, Release | BaseException] = await client.run(
+                find_release, on_error="return"
+            )
+            if not any(isinstance(release, OSError) for release in releases.values()):
+                break
+            await asyncio.sleep(_PAUSE)
         if problem := find_unfit(releases):
             raise ComponentError(problem)
         if store and not plugin.is_local:
@@ -271,18 +255,6 @@ async def prepare_workers(client: Client, where: str, plugin: RunPlugin) -> Mapp
     except OSError as error:
         raise make_scheduler_lost(where) from error
     return threads
-
-
-async def _collect_releases(client: Client) -> Mapping[str, Release | BaseException]:
-    """Return the workers' releases; those that end meanwhile are asked again, or are gone."""
-    for _ in range(_MOST_ASKED):
-        releases: dict[str, Release | BaseException] = await client.run(
-            find_release, on_error="return"
-        )
-        if not any(isinstance(release, OSError) for release in releases.values()):
-            break
-        await asyncio.sleep(_PAUSE)
-    return releases
 
 
 async def _hand_out(client: Client, where: str, plugin: RunPlugin) -> None:
@@ -314,9 +286,13 @@ async def _check_store(client: Client, store: str, run: str, workers: Sequence[s
     if not any(troubles.values()):
         answers = await client.run(check_mark, store, run, workers=others, on_error="return")
         # Workers that ended meanwhile do not count.
-        missing = {who: why for who, why in answers.items() if not isinstance(why, OSError)}
-        if problem := find_astray(store, first, missing):
-            raise ComponentError(problem)
+        missing = {who: why for who, why in answers.items() if why and not isinstance(why, OSError)}
+        for address, why in sorted(missing.items()):
+            raise ComponentError(
+                f"the worker {address} does not find in the store {shown(store)} what the worker "
+                f"{first} has just left there ({shown(str(why))}); have all workers reach the same "
+                "store, or leave --store out"
+            )
 
 
 def make_scheduler_lost(where: str) -> ComponentError:
@@ -423,7 +399,7 @@ class Batches(Generic[Argument, Answer]):
             if answered.late:
                 _fail_piece(batch[done], LateError(answered.late))
                 done += 1
-            elif is_temporary(answered.answers[-1]):
+            elif answered.answers[-1].again:
                 # Waiting requesters must learn of it before more is asked.
                 for piece in (*batch[done:], *self._waiting):
                     _fail_piece(piece, RequeuedError())

@@ -126,7 +126,7 @@ def test_a_cluster_that_is_gone_leaves_what_was_judged(monkeypatch: pytest.Monke
 
 def away(asked: AuditTask) -> AuditDone:
     return replace(
-        make_undecided(asked, SETTINGS, "no answer", again=True), away="index.test", bytes_read=1
+        make_undecided(asked, SETTINGS, "no answer"), again=True, away="index.test", bytes_read=1
     )
 
 

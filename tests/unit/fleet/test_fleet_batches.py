@@ -18,16 +18,15 @@ from buildmatrix.fleet.failures import (
     WorkerKilledError,
     WorkError,
 )
+from buildmatrix.fleet.model import WorkerAnswer
 from buildmatrix.fleet.workers import Batches, WorkAnswer
 
 
 @dataclass(frozen=True)
-class Said:
+class Said(WorkerAnswer):
     """An answer about a number."""
 
     number: int
-    again: bool = False
-    denied: bool = False
 
 
 Work = Callable[[Sequence[int]], Sequence[Said]]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from buildmatrix.fleet.failures import RegistryUnavailableError, RegistryWaiting, WaitingOptions
+from buildmatrix.fleet.model import WorkerAnswer as Said
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -26,13 +26,6 @@ class Clock(asyncio.SelectorEventLoop):
         if not self._ready and self._scheduled:
             self.now = max(self.now, self._scheduled[0].when())
         super()._run_once()
-
-
-@dataclass(frozen=True)
-class Said:
-    again: bool
-    denied: bool = False
-    wait: float = 0.0
 
 
 class Registry:
