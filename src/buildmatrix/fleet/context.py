@@ -107,20 +107,17 @@ class WorkerContext:
         self._since = 0.0
         self._catalogue: Catalogue | None = None
         #: The folder of this machine, backed by the store shared by all workers.
-        self.cache = self._cache()
-        #: Manifests and configurations, cached in the store.
-        self.documents = CachedDocuments(self)
-        self.stacks = Stacks(self.cache)
-        self.results = CachedResults(self.cache)
-
-    def _cache(self) -> Cache:
         shared = None
-        if url := self.settings.store:
+        if url := settings.store:
             try:
                 shared = SharedEntries(open_storage(url), url, self.note)
             except BuildmatrixError as error:
                 self.note(error.message)
-        return Cache(default_folder(os.environ), self.note, shared)
+        self.cache = Cache(default_folder(os.environ), self.note, shared)
+        #: Manifests and configurations, cached in the store.
+        self.documents = CachedDocuments(self)
+        self.stacks = Stacks(self.cache)
+        self.results = CachedResults(self.cache)
 
     def note(self, text: str) -> None:
         """Record a message for the user; each text once per process."""
@@ -163,17 +160,13 @@ class WorkerContext:
         try:
             return work()
         except RequestError as error:
-            if error.status not in _DENIED or not self._drop_credentials():
+            if error.status not in _DENIED:
                 raise
+            with self._lock:
+                if self._registry is None or time.monotonic() - self._since < _FRESH:
+                    raise
+                self._registry = None  # Closed with the last of its readers.
         return work()
-
-    def _drop_credentials(self) -> bool:
-        """Drop credentials and tokens, unless they were just read."""
-        with self._lock:
-            if self._registry is None or time.monotonic() - self._since < _FRESH:
-                return False
-            self._registry = None  # Closed with the last of its readers.
-        return True
 
     def close(self) -> None:
         """Close all connections."""
@@ -211,7 +204,13 @@ class CachedDocuments:
         key = f"blob {descriptor.digest}"
         data = self._store.get(key)
         if data is None or len(data) != descriptor.size:
-            data = self._ask(reference, lambda: self._read(reference, descriptor))
+
+            def read() -> bytes:
+                assert descriptor.size <= MAX_DOCUMENT
+                with self._context.registry.blob(reference, descriptor) as chunks:
+                    return b"".join(chunks)
+
+            data = self._ask(reference, read)
             self._store.put(key, data)
         yield iter((data,))
 
@@ -219,11 +218,6 @@ class CachedDocuments:
         if not self._asks:
             raise UndecidedError(f"{reference}: its documents were not requested yet")
         return self._context.ask(work)
-
-    def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
-        assert descriptor.size <= MAX_DOCUMENT
-        with self._context.registry.blob(reference, descriptor) as chunks:
-            return b"".join(chunks)
 
 
 _contexts: dict[bytes, WorkerContext] = {}

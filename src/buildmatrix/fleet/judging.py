@@ -26,7 +26,7 @@ from buildmatrix.fleet.model import BackendPattern, Subject, WorkerSettings
 from buildmatrix.judge.composition import Composition, VendorBytes
 from buildmatrix.judge.engine import Judgement
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.model import Finding, NodeFit
+from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, bare_spec, bare_target
 from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports.fleet.model import (
@@ -290,7 +290,14 @@ def _judge(
         # Its behavior elsewhere is not a finding of the image.
         elsewhere = {fit.node: fit for fit in judgement_on((*runs_on, *more))[1].fits}
         fits = (*fits, *(elsewhere[node.name] for node in more))
-    others = tuple(node for node in asked if node not in (*judged_on, *runs_on))
+    described = [
+        FleetFit(node=fit.node, state=fit.state, reasons=tuple(why.text for why in fit.reasons))
+        for fit in fits
+    ]
+    for node in asked:
+        if node not in (*judged_on, *runs_on):
+            why = f"the image is for {backend}, and {node.name} has devices of {node.backend}"
+            described.append(FleetFit(node=node.name, state="refused", reasons=(why,)))
     composition = judgement.composition
     assert composition is not None
     result = FleetResult(
@@ -305,7 +312,7 @@ def _judge(
         findings=tuple(
             dict.fromkeys(shorten_finding(item, composition) for item in judgement.findings)
         ),
-        fits=(*map(_make_fit, fits), *(_make_refused_fit(node, backend) for node in others)),
+        fits=tuple(described),
         layers=tuple(_make_layer(layer.size, layer.wasted) for layer in composition.layers),
     )
     return JudgedImage(result, _is_growing(composition, installed))
@@ -373,6 +380,7 @@ def sum_vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
 
 def shorten_finding(finding: Finding, composition: Composition | None) -> FleetFinding:
     """Return a finding without data specific to an image."""
+    parts = composition.distributions if composition is not None else ()
     return FleetFinding(
         rule=finding.rule,
         severity=finding.severity,
@@ -382,23 +390,7 @@ def shorten_finding(finding: Finding, composition: Composition | None) -> FleetF
         path=finding.path,
         message=finding.message,
         fix=finding.fix.text if finding.fix is not None else None,
-        size=_sum_unusable(finding, composition),
+        # Unusable bytes of its distributions.
+        size=sum(max(0, part.wasted) for part in parts if part.name in finding.distributions),
         waived=finding.waived,
     )
-
-
-def _sum_unusable(finding: Finding, composition: Composition | None) -> int:
-    """Return the unusable bytes of the distributions in a finding."""
-    parts = composition.distributions if composition is not None else ()
-    return sum(max(0, part.wasted) for part in parts if part.name in finding.distributions)
-
-
-def _make_fit(fit: NodeFit) -> FleetFit:
-    return FleetFit(
-        node=fit.node, state=fit.state, reasons=tuple(reason.text for reason in fit.reasons)
-    )
-
-
-def _make_refused_fit(node: NodeClass, backend: str) -> FleetFit:
-    why = f"the image is for {backend}, and {node.name} has devices of {node.backend}"
-    return FleetFit(node=node.name, state="refused", reasons=(why,))

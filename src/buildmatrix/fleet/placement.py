@@ -13,7 +13,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.node_classes.comparing import ClassChooser
 from buildmatrix.commands.node_classes.lists import make_classes as written_classes
 from buildmatrix.commands.node_classes.lists import read_nodes
-from buildmatrix.commands.node_classes.nodes import Labels, Machine, Node, SeenNodes
+from buildmatrix.commands.node_classes.nodes import Labels, Node, SeenNodes
 from buildmatrix.fleet.reference_lists import SubjectSettings
 from buildmatrix.matrix.model import NodeClass, Position
 
@@ -80,16 +80,13 @@ class PodPlacements:
 
     def _map_nodes(self, seen: SeenNodes, catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
         """Map nodes to their classes; classes missing from the specification are added."""
-        strangers = SeenNodes(
-            [
-                replace(node, machines=rest)
-                for node, rest in zip(
-                    seen.nodes, self._without_class(seen.nodes, catalogue), strict=True
-                )
-                if rest
-            ]
-        )
-        for node_class in written_classes(strangers, catalogue, self._source):
+        chooser = ClassChooser(self.node_classes, catalogue)
+        strangers = []
+        for node in seen.nodes:
+            machines = [item for item in node.machines if chooser.choose(item, node.labels) is None]
+            if machines:
+                strangers.append(replace(node, machines=tuple(machines)))
+        for node_class in written_classes(SeenNodes(strangers), catalogue, self._source):
             self._add(node_class)
         chooser = ClassChooser(self.node_classes, catalogue)
         nodes: dict[str, tuple[str, ...]] = {}
@@ -101,15 +98,6 @@ class PodPlacements:
             if names:
                 nodes[node.name] = tuple(dict.fromkeys(names))
         return nodes
-
-    def _without_class(
-        self, nodes: Sequence[Node], catalogue: Catalogue
-    ) -> Iterator[tuple[Machine, ...]]:
-        chooser = ClassChooser(self.node_classes, catalogue)
-        for node in nodes:
-            yield tuple(
-                machine for machine in node.machines if chooser.choose(machine, node.labels) is None
-            )
 
     def _without_devices(self, node: Node) -> Iterator[str]:
         """Yield the class of a node without devices; none if it may have unknown ones."""
@@ -131,23 +119,16 @@ class PodPlacements:
     def _with_resource(self, name: str) -> tuple[str, ...]:
         """Return the classes of nodes with a resource; none for `memory` and the like."""
         if name not in self._of_resource:
-            self._of_resource[name] = tuple(self._find_with_resource(name))
+            backends = {item.backend for item in self._resources.statements(name, "1")}
+            own = [item for item in self._classes.values() if item.backend in backends]
+            exact = [item for item in own if name in item.resources]
+            # A class that lists its resources has no others.
+            fitting = exact or [item for item in own if not item.resources]
+            if not fitting:
+                made = (_make_class(name, backend, name, name) for backend in sorted(backends))
+                fitting = [self._add(item) for item in made]
+            self._of_resource[name] = tuple(item.name for item in fitting)
         return self._of_resource[name]
-
-    def _find_with_resource(self, resource: str) -> Iterator[str]:
-        backends = {item.backend for item in self._resources.statements(resource, "1")}
-        if not backends:
-            return
-        own = [item for item in self._classes.values() if item.backend in backends]
-        exact = [item for item in own if resource in item.resources]
-        # A class that lists its resources has no others.
-        fitting = exact or [item for item in own if not item.resources]
-        if not fitting:
-            made = (
-                _make_class(resource, backend, resource, resource) for backend in sorted(backends)
-            )
-            fitting = [self._add(item) for item in made]
-        yield from (item.name for item in fitting)
 
     def _add(self, node_class: NodeClass) -> NodeClass:
         """Add a class under a unique name."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import mmap
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,14 +45,8 @@ _PULLABLE = "docker-pullable://"
 _PINNED = re.compile(r"[^@]+@sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})")
 
 
-@dataclass(slots=True)
-class _DecodedCounts:
-    pods: int = 0
-    containers: int = 0
-
-
 #: Counters for the limits: msgspec decodes a list as a whole, and only its items can stop that.
-_decoded = _DecodedCounts()
+_decoded = Counter[str]()
 
 
 class _Metadata(msgspec.Struct):
@@ -71,8 +66,8 @@ class _Container(msgspec.Struct):
     resources: _Resources | None = None
 
     def __post_init__(self) -> None:
-        _decoded.containers += 1
-        if _decoded.containers > MOST_CONTAINERS:
+        _decoded["containers"] += 1
+        if _decoded["containers"] > MOST_CONTAINERS:
             raise ValueError(f"it has more than {MOST_CONTAINERS:,} containers")
 
 
@@ -126,8 +121,8 @@ class _Pod(msgspec.Struct):
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
     def __post_init__(self) -> None:
-        _decoded.pods += 1
-        if _decoded.pods > MOST_PODS:
+        _decoded["pods"] += 1
+        if _decoded["pods"] > MOST_PODS:
             raise ValueError(f"it has more than {MOST_PODS:,} pods")
 
 
@@ -177,7 +172,7 @@ def _open_bytes(name: str, title: str) -> Iterator[bytes | mmap.mmap]:
 
 
 def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
-    _decoded.pods = _decoded.containers = 0
+    _decoded.clear()
     try:
         document = msgspec.json.decode(data, type=prepare_type(_List))
         if document.kind == "Pod":
@@ -258,20 +253,16 @@ class _PodImages:
             )
             for reference, image in sorted(self._images.items())
         )
-        missing = [f"{title}: pod {name}: {message}" for name, message in self._first_wrong()]
-        if len(self._wrong) > len(missing):
-            missing.append(
-                f"{title}: and {count(len(self._wrong) - len(missing), 'more such pod')}"
-            )
+        wrong = [f"{title}: pod {name}: {message}" for name, message in self._wrong.items()]
+        missing = wrong[:5]
+        if more := len(wrong) - len(missing):
+            missing.append(f"{title}: and {count(more, 'more such pod')}")
         return SubjectList(
             subjects=subjects,
             missing=tuple(missing),
             notes=tuple(self._notes(title)),
             node_classes=self._placements.node_classes,
         )
-
-    def _first_wrong(self) -> Sequence[tuple[str, str]]:
-        return list(self._wrong.items())[:5]
 
     def _notes(self, title: str) -> Iterator[str]:
         if self._ended:

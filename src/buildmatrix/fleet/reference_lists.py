@@ -64,13 +64,13 @@ def normalize_reference(text: str) -> str:
     return str(reference)
 
 
-def is_excluded(subject: Subject, globs: Sequence[str]) -> bool:
+def is_excluded(reference: str, globs: Sequence[str]) -> bool:
     """True if one of `globs` matches the name of an image; see `SubjectSettings.exclude`."""
     if not globs:
         return False
-    full, _, _ = subject.reference.partition("@")
+    full, _, _ = reference.partition("@")
     name = full.partition("/")[2]
-    texts = {subject.reference, full, name, name.partition(":")[0]}
+    texts = {reference, full, name, name.partition(":")[0]}
     return any(matches_any(globs, text) for text in texts)
 
 
@@ -79,18 +79,17 @@ def merge_subjects(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
     same: dict[str, list[Subject]] = {}
     for subject in subjects:
         same.setdefault(subject.reference, []).append(subject)
-    return tuple(_merge_equal(same[reference]) for reference in sorted(same))
-
-
-def _merge_equal(subjects: Sequence[Subject]) -> Subject:
-    if len(subjects) == 1:
-        return subjects[0]
-    return replace(
-        subjects[0],
-        places=limit_places(place for subject in subjects for place in subject.places),
-        node_classes=tuple(sorted({name for item in subjects for name in item.node_classes})),
-        containers=sum(subject.containers for subject in subjects),
-        owner=listing(sorted({subject.owner for subject in subjects} - {""})),
+    return tuple(
+        items[0]
+        if len(items) == 1
+        else replace(
+            items[0],
+            places=limit_places(place for item in items for place in item.places),
+            node_classes=tuple(sorted({name for item in items for name in item.node_classes})),
+            containers=sum(item.containers for item in items),
+            owner=listing(sorted({item.owner for item in items} - {""})),
+        )
+        for _, items in sorted(same.items())
     )
 
 
@@ -185,15 +184,8 @@ def _parse_values(words: list[str], settings: SubjectSettings) -> dict[str, str]
     names = {item.name for item in settings.node_classes}
     for name in values.get("node-class", "").split(","):
         if name and name not in names:
-            raise ValueError(
-                f"there is no node class `{printable(name)[:100]}`{_describe_choice(names)}"
-            )
+            choice = "; describe it in a specification (-f)"
+            if names:
+                choice = f" in the specification, which has {listing(sorted(names), 8)}"
+            raise ValueError(f"there is no node class `{printable(name)[:100]}`{choice}")
     return values
-
-
-def _describe_choice(names: set[str]) -> str:
-    from buildmatrix.base.text import listing
-
-    if not names:
-        return "; describe it in a specification (-f)"
-    return f" in the specification, which has {listing(sorted(names), 8)}"

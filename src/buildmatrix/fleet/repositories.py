@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -66,9 +67,7 @@ def find_repositories(sources: Sequence[str]) -> Repositories:
     for source in sources:
         for repository in _read_source(source, missing, notes):
             found.setdefault(repository.git_dir.resolve(), repository)
-    names: dict[str, int] = {}
-    for repository in found.values():
-        names[repository.name] = names.get(repository.name, 0) + 1
+    names = Counter(repository.name for repository in found.values())
     # Repositories with the same name are named by their location.
     repositories = [
         item if names[item.name] == 1 else replace(item, name=printable(str(item.git_dir)))

@@ -42,7 +42,6 @@ from buildmatrix.fleet.judging import find_backend_words
 from buildmatrix.fleet.model import AuditTask, Holder, WorkerSettings
 from buildmatrix.fleet.repositories import Repository, find_default_commit, read_commit_time
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.fleet.model import BackendBy
 
 #: Repositories read at a time.
@@ -153,33 +152,25 @@ def _read_repository(
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class _RepositoryReader:
     """Reader of one repository."""
 
-    def __init__(
-        self,
-        entries: Mapping[str, TreeEntry],
-        objects: ObjectReader,
-        holder: Holder,
-        settings: WorkerSettings,
-        catalogue: Catalogue,
-        found: _RepositoryContents,
-    ) -> None:
-        self._entries = entries
-        self._objects = objects
-        self._holder = holder
-        self._settings = settings
-        self._catalogue = catalogue
-        self._found = found
+    entries: Mapping[str, TreeEntry]
+    objects: ObjectReader
+    holder: Holder
+    settings: WorkerSettings
+    catalogue: Catalogue
+    found: _RepositoryContents
 
     def make_tasks(self) -> None:
         """Make the tasks of the repository."""
-        name = self._holder.repository
-        if ".gitmodules" in self._entries:
-            self._found.notes.append(f"{name} has submodules, which were not looked into")
-        paths = [path for path in self._entries if is_input(path) and declares_distributions(path)]
+        name = self.holder.repository
+        if ".gitmodules" in self.entries:
+            self.found.notes.append(f"{name} has submodules, which were not looked into")
+        paths = [path for path in self.entries if is_input(path) and declares_distributions(path)]
         kept = [path for path in paths if not is_aside(path)]
-        self._found.aside += len(paths) - len(kept)
+        self.found.aside += len(paths) - len(kept)
         elsewhere: set[str] = set()
         for path in kept:
             if posixpath.basename(path) == SPECIFICATION:
@@ -187,10 +178,10 @@ class _RepositoryReader:
         files = [path for path in kept if posixpath.basename(path) != SPECIFICATION]
         elsewhere |= set(find_covered(files, self._text))
         rest = sorted(set(files) - elsewhere, key=lambda path: (path.count("/"), path))
-        self._found.covered += len(files) - len(rest)
+        self.found.covered += len(files) - len(rest)
         rest = [path for path in rest if has_requirements(path, self._text)]
         if len(rest) > MOST_JUDGED:
-            self._found.missing.append(
+            self.found.missing.append(
                 f"{name} has {len(rest)} files that say what is installed, and {MOST_JUDGED} of "
                 "them were judged"
             )
@@ -201,12 +192,12 @@ class _RepositoryReader:
         """Return the contents of a file; None if missing. Raises `UndecidedError`."""
         if not is_input(path, (path,)):
             return None
-        entry = find_file(path, self._entries, self._objects)
+        entry = find_file(path, self.entries, self.objects)
         if entry is None:
             return None
         if entry.size > LARGEST:
             raise UndecidedError(f"{printable(path)} has {entry.size:,} bytes")
-        return self._objects.read(entry)
+        return self.objects.read(entry)
 
     def _text(self, path: str) -> str:
         """Return the contents of a file, as far as readable."""
@@ -217,7 +208,7 @@ class _RepositoryReader:
 
     def _add(self, path: str) -> None:
         backend, by = self._backend(path)
-        holder = replace(self._holder, path=path, backend_by=by)
+        holder = replace(self.holder, path=path, backend_by=by)
         try:
             if not backend:
                 raise UndecidedError(NO_BACKEND)
@@ -225,34 +216,34 @@ class _RepositoryReader:
             if path not in files:
                 raise UndecidedError("it is a link that leads to no file of its repository")
         except UndecidedError as error:
-            self._found.tasks.append(
+            self.found.tasks.append(
                 AuditTask(holders=(holder,), path="", backend=backend, error=error.message)
             )
             return
-        self._found.tasks.append(_make_task(holder, path, files, backend))
+        self.found.tasks.append(_make_task(holder, path, files, backend))
 
     def _backend(self, path: str) -> tuple[str, BackendBy]:
         """Return the backend of a file, and its source."""
-        name = self._holder.repository
-        for item in self._settings.patterns:
+        name = self.holder.repository
+        for item in self.settings.patterns:
             if matches(item.pattern, path) or matches(item.pattern, f"{name}/{path}"):
                 return item.backend, "name"
         for word in reversed(path.split("/")[-2:]):
-            if named := find_backend_words(word, self._catalogue.backends):
+            if named := find_backend_words(word, self.catalogue.backends):
                 if len(named) == 1:
                     return named[0], "name"
                 break
-        backend = self._settings.backend
+        backend = self.settings.backend
         return (backend, "option") if backend else ("", "nothing")
 
     def _specification(self, path: str) -> set[str]:
         """Make the task of a specification; return the input files of its targets."""
         folder = posixpath.dirname(path)
-        holder = replace(self._holder, path=path)
+        holder = replace(self.holder, path=path)
         files: dict[str, bytes] = {}
         try:
             total = 0
-            for name in self._entries:
+            for name in self.entries:
                 if (folder and not name.startswith(f"{folder}/")) or not is_input(name):
                     continue
                 data = self._bytes(name)
@@ -264,14 +255,18 @@ class _RepositoryReader:
                     raise UndecidedError(
                         f"more than {MOST_BYTES >> 20} MiB of inputs lie beside it"
                     )
-            spec = _load_spec(path, files)
         except UndecidedError as error:
             task = AuditTask(holders=(holder,), path="", error=error.message)
-            self._found.tasks.append(task)
+            self.found.tasks.append(task)
             return set()
-        self._found.tasks.append(_make_task(holder, path, files, ""))
-        if spec is None:
-            return set()
+        self.found.tasks.append(_make_task(holder, path, files, ""))
+        with scratch("fleet") as top:
+            write_files(top, files)
+            try:
+                spec = load_spec(top / path, backends=lambda own: load(own).backends)
+            except BuildmatrixError:
+                # The worker reports it.
+                return set()
         named = {
             name
             for target in spec.targets
@@ -300,16 +295,6 @@ def _make_task(holder: Holder, path: str, files: Mapping[str, bytes], backend: s
         },
         backend=backend,
     )
-
-
-def _load_spec(path: str, files: Mapping[str, bytes]) -> Spec | None:
-    """Load a specification; None if it is invalid, which the worker reports."""
-    with scratch("fleet") as top:
-        write_files(top, files)
-        try:
-            return load_spec(top / path, backends=lambda own: load(own).backends)
-        except BuildmatrixError:
-            return None
 
 
 def write_files(top: Path, files: Mapping[str, bytes]) -> None:

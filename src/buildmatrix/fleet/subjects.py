@@ -194,8 +194,8 @@ def _list_repositories(
     for name in listed.names:
         if not is_repository(name):
             strange += 1
-        elif matches(wanted.repository, name) and not _is_excluded(
-            wanted.host, name, settings.exclude
+        elif matches(wanted.repository, name) and not is_excluded(
+            f"{wanted.host}/{name}", settings.exclude
         ):
             if len(fitting) == MOST_REPOSITORIES:
                 missing.append(
@@ -225,10 +225,6 @@ def _explain_missing_catalog(host: str, error: UndecidedError) -> str:
     return make_sentence(error)
 
 
-def _is_excluded(host: str, repository: str, globs: Sequence[str]) -> bool:
-    return is_excluded(Subject(reference=f"{host}/{repository}", places=()), globs)
-
-
 def _list_tags(
     wanted: _ParsedSource, settings: SubjectSettings, lists: RegistryLists, repository: str
 ) -> _RepositoryTags:
@@ -243,9 +239,7 @@ def _list_tags(
             continue
         elif _ATTACHED.fullmatch(tag):
             others += 1
-        elif not is_excluded(
-            Subject(reference=f"{reference.name}:{tag}", places=()), settings.exclude
-        ):
+        elif not is_excluded(f"{reference.name}:{tag}", settings.exclude):
             tags.append(tag)
     if (error := listed.error) is not None:
         # distribution's catalog keeps repositories after their last tag was deleted.
@@ -369,7 +363,8 @@ class Lister:
             raise UsageError(
                 "name what is in the fleet: registry:HOST/PREFIX/*, file:NAME, pods:NAME"
             )
-        if sum(_is_stdin(source) for source in sources) + self.settings.nodes.count("-") > 1:
+        from_stdin = [source for source in sources if source in ("-", "file:-", "pods:-")]
+        if len(from_stdin) + self.settings.nodes.count("-") > 1:
             raise UsageError("standard input can be one list only")
         lists = RegistryLists(self.registry, self.progress)
         return self._merge([self._read(source, lists) for source in sources])
@@ -391,7 +386,7 @@ class Lister:
 
     def _merge(self, lists: Sequence[SubjectList]) -> SubjectList:
         subjects = [subject for item in lists for subject in item.subjects]
-        kept = [subject for subject in subjects if not is_excluded(subject, self.settings.exclude)]
+        kept = [item for item in subjects if not is_excluded(item.reference, self.settings.exclude)]
         notes = list(dict.fromkeys(note for item in lists for note in item.notes))
         missing = list(dict.fromkeys(text for item in lists for text in item.missing))
         if left_out := len(subjects) - len(kept):
@@ -407,7 +402,3 @@ class Lister:
             notes=tuple(notes),
             node_classes=tuple(classes.values()),
         )
-
-
-def _is_stdin(source: str) -> bool:
-    return source in ("-", "file:-", "pods:-")
