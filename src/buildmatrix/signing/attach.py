@@ -83,21 +83,13 @@ def attach(
         signed = signer.sign(payload)
     else:
         signed = documents.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
-    attached = _push_referrer(registry, image, claim, signed, now)
-    add_to_tag(registry, image, attached)
-    return attached
-
-
-def _push_referrer(
-    registry: Registry, image: Reference, claim: Claim, data: bytes, now: datetime
-) -> Descriptor:
     subject = registry.resolve(image)
     manifest = Manifest(
         schema_version=2,
         media_type=MANIFEST,
         artifact_type=documents.MEDIA_TYPE,
         config=push_data(registry, image, b"{}", EMPTY),
-        layers=(push_data(registry, image, data, documents.MEDIA_TYPE),),
+        layers=(push_data(registry, image, signed, documents.MEDIA_TYPE),),
         subject=msgspec.structs.replace(subject, annotations={}, platform=None),
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
@@ -106,4 +98,6 @@ def _push_referrer(
             TARGET: claim.target,
         },
     )
-    return registry.push_referrer(image, encode(manifest))
+    attached = registry.push_referrer(image, encode(manifest))
+    add_to_tag(registry, image, attached)
+    return attached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Literal
 
@@ -94,7 +94,7 @@ def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> No
         image: reference with a digest.
         attached: manifest that refers to the image, with its annotations.
     """
-    own = _Referrer(attached)
+    (own,) = _parse_referrers([attached])
     held = {own: _push_layer(registry, image, own)}
     for attempt in range(_ATTEMPTS):
         # The tag first: its layers were in the list before.
@@ -102,13 +102,19 @@ def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> No
         listed = registry.referrers(image, image.digest)
         lost = [
             item
-            for item in _select_newest((own, *filter(None, map(_parse_referrer, listed))))
+            for item in _select_newest((own, *_parse_referrers(listed)))
             # If two verdicts are of the same second, the last one counts.
             if not item.is_in(layers) or (item == own and attempt == 0)
         ]
         for item in lost:
             if item not in held:
-                held[item] = _push_valid_layer(registry, image, item)
+                try:
+                    held[item] = _push_layer(registry, image, item)
+                except UndecidedError as error:
+                    if isinstance(error, RequestError) and not is_missing(error):
+                        raise
+                    # Others may list anything.
+                    held[item] = None
         added = {item: layer for item in lost if (layer := held[item]) is not None}
         if added:
             _write_tag(registry, image, layers, added)
@@ -123,25 +129,14 @@ def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> No
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Referrer:
     """One of our manifests that refer to an image, by its descriptor in the list."""
 
-    def __init__(self, descriptor: Descriptor) -> None:
-        self.descriptor = descriptor
-        self.target = descriptor.annotations[TARGET]
-        self.predicate_type = descriptor.annotations[documents.PREDICATE_TYPE]
-        self.created = descriptor.annotations.get(CREATED, "")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Referrer) and self.descriptor.digest == other.descriptor.digest
-
-    def __hash__(self) -> int:
-        return hash(self.descriptor.digest)
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Target and predicate type, which are unique under the tag."""
-        return self.target, self.predicate_type
+    digest: str
+    #: Target and predicate type, which are unique under the tag.
+    key: tuple[str, str] = field(compare=False)
+    created: str = field(compare=False)
 
     def is_replacing(self, layer: Descriptor) -> bool:
         """Return True if an envelope has the same target and predicate type."""
@@ -156,11 +151,13 @@ class _Referrer:
         )
 
 
-def _parse_referrer(descriptor: Descriptor) -> _Referrer | None:
-    """Return the attestation of a descriptor; None if it is not ours."""
-    annotations = descriptor.annotations
-    is_ours = {TARGET, documents.PREDICATE_TYPE} <= annotations.keys()
-    return _Referrer(descriptor) if is_ours else None
+def _parse_referrers(listed: Iterable[Descriptor]) -> Iterator[_Referrer]:
+    """Yield our attestations among the manifests that refer to an image."""
+    for item in listed:
+        held = item.annotations
+        if TARGET in held and PREDICATE_TYPE in held:
+            key = held[TARGET], held[PREDICATE_TYPE]
+            yield _Referrer(item.digest, key, held.get(CREATED, ""))
 
 
 def _select_newest(items: Iterable[_Referrer]) -> list[_Referrer]:
@@ -209,11 +206,10 @@ def _push_layer(registry: Registry, image: Reference, item: _Referrer) -> Descri
 
     Raises `UndecidedError`, also for an invalid bundle.
     """
-    where = image.at(item.descriptor.digest)
+    where = image.at(item.digest)
     manifest = manifest_of(registry.manifest(where).data, str(where))
-    if len(manifest.layers) != 1 or manifest.layers[0].size > documents.MAX_BYTES:
-        limit = documents.MAX_BYTES >> 20
-        raise UndecidedError(f"{where} has no bundle, or one larger than {limit} MiB")
+    if len(manifest.layers) != 1 or manifest.layers[0].size > MAX_BYTES:
+        raise UndecidedError(f"{where} has no bundle, or one larger than {MAX_BYTES >> 20} MiB")
     with registry.blob(image, manifest.layers[0]) as chunks:
         try:
             converted = documents.convert_for_cosign2(b"".join(chunks))
@@ -221,26 +217,18 @@ def _push_layer(registry: Registry, image: Reference, item: _Referrer) -> Descri
             raise UndecidedError(f"{where} has no valid bundle: {error}") from error
     if converted is None:
         return None
-    layer = push_data(registry, image, converted.envelope, ENVELOPE)
+    envelope, more = converted
+    layer = push_data(registry, image, envelope, ENVELOPE)
+    target, predicate_type = item.key
     annotations = {
         _SIGNATURE: "",
-        LAYER_PREDICATE_TYPE: item.predicate_type,
-        TARGET: item.target,
+        LAYER_PREDICATE_TYPE: predicate_type,
+        TARGET: target,
         CREATED: item.created,
-        _BUNDLE: item.descriptor.digest,
-        **converted.annotations,
+        _BUNDLE: item.digest,
+        **more,
     }
     return msgspec.structs.replace(layer, annotations=annotations)
-
-
-def _push_valid_layer(registry: Registry, image: Reference, item: _Referrer) -> Descriptor | None:
-    """Do the same for an entry that others may have listed; None if it is unreadable."""
-    try:
-        return _push_layer(registry, image, item)
-    except UndecidedError as error:
-        if isinstance(error, RequestError) and not is_missing(error):
-            raise
-        return None
 
 
 def _restore_referrers(

@@ -7,7 +7,6 @@ import hashlib
 import json
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -206,17 +205,8 @@ class _LoggedBundle(msgspec.Struct, frozen=True, rename="camel"):
     verification_material: _LoggedMaterial = _LoggedMaterial()
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotatedEnvelope:
-    """An envelope in the format of cosign 2."""
-
-    #: JSON, with the logged bytes if there is a log entry.
-    envelope: bytes
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-def convert_for_cosign2(data: bytes) -> AnnotatedEnvelope | None:
-    """Convert a bundle; None if the format of cosign 2 cannot express it.
+def convert_for_cosign2(data: bytes) -> tuple[bytes, Mapping[str, str]] | None:
+    """Convert a bundle to an envelope and its annotations; None if cosign 2 cannot express it.
 
     Its log entry then has no promise of inclusion, or one for other bytes. Raises `ValueError` for
     an invalid bundle.
@@ -225,17 +215,14 @@ def convert_for_cosign2(data: bytes) -> AnnotatedEnvelope | None:
     envelope = bytes(held.dsse_envelope)
     material = held.verification_material
     if material.certificate is None:
-        return AnnotatedEnvelope(envelope)
+        return envelope, {}
     for entry in material.tlog_entries[:1]:
         if entry.inclusion_promise is not None and _is_entry_of(entry, envelope):
             certificate = ssl.DER_cert_to_PEM_cert(material.certificate.raw_bytes)
-            return AnnotatedEnvelope(
-                envelope,
-                {
-                    "dev.sigstore.cosign/certificate": certificate,
-                    "dev.sigstore.cosign/bundle": _encode_promise(entry, entry.inclusion_promise),
-                },
-            )
+            return envelope, {
+                "dev.sigstore.cosign/certificate": certificate,
+                "dev.sigstore.cosign/bundle": _encode_promise(entry, entry.inclusion_promise),
+            }
     return None
 
 

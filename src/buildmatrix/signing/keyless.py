@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError, describe_extra
 from buildmatrix.base.text import printable, shown
+from buildmatrix.base.threads import ended_within
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.signing.documents import Envelope
 
@@ -33,8 +33,6 @@ _MAX_FILE = 4 << 20
 #: The library has no timeouts; three services respond within seconds.
 _SECONDS = 120.0
 _MAX_MESSAGE = 300
-#: Attempts to get a certificate, which may expire before it is used.
-_ATTEMPTS = 2
 _Result = TypeVar("_Result")
 
 
@@ -51,30 +49,28 @@ class KeylessSigner:
         Raises `UndecidedError` if one of the services fails.
         """
         from sigstore.dsse import Statement
+        from sigstore.oidc import IdentityToken
+        from sigstore.sign import Signer, SigningContext
+
+        def sign() -> bytes:
+            if self._signer is None:
+                context = SigningContext.from_trust_config(self._trust)
+                # As late as possible: a token is valid for some minutes, and a build takes hours.
+                self._signer = Signer(IdentityToken(_detect_token()), context)
+            return self._signer.sign_dsse(Statement(payload)).to_json().encode()
 
         def work() -> bytes:
-            for attempt in range(_ATTEMPTS):
-                try:
-                    return self._current_signer().sign_dsse(Statement(payload)).to_json().encode()
-                except Exception as error:
-                    # Expired since the last statement; the classes are not public.
-                    over = type(error).__name__ in ("ExpiredCertificate", "ExpiredIdentity")
-                    if not over or attempt == _ATTEMPTS - 1:
-                        raise
-                    self._signer = None
-            raise AssertionError("the last try returns or raises")
+            try:
+                return sign()
+            except Exception as error:
+                # The classes are not public.
+                if type(error).__name__ not in ("ExpiredCertificate", "ExpiredIdentity"):
+                    raise
+            # Expired since the last statement.
+            self._signer = None
+            return sign()
 
         return _call_with_timeout(work, "the verdict was not signed")
-
-    def _current_signer(self) -> Signer:
-        if self._signer is None:
-            from sigstore.oidc import IdentityToken
-            from sigstore.sign import Signer, SigningContext
-
-            context = SigningContext.from_trust_config(self._trust)
-            # As late as possible: a token is valid for some minutes, and a build takes hours.
-            self._signer = Signer(IdentityToken(_detect_token()), context)
-        return self._signer
 
 
 def make_keyless_signer(trust_root: Path | None) -> KeylessSigner:
@@ -186,23 +182,12 @@ def _detect_token() -> str:
 
 def _call_with_timeout(work: Callable[[], _Result], what: str) -> _Result:
     """Call the library, which has many kinds of errors and no timeouts."""
-    results: list[_Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_SECONDS)
-    if results:
-        return results[0]
-    if not errors:
+    ended = ended_within(_SECONDS, work, "sigstore")
+    if ended is None:
         raise UndecidedError(f"{what}: sigstore's services did not answer in {_SECONDS:.0f} s")
-    error = errors[0]
+    error = ended.exception()
+    if error is None:
+        return ended.result()
     if isinstance(error, UsageError):
         raise UndecidedError(f"{what}: {error.message}") from None
     text = printable(shown(str(error))).strip() or str(error.__cause__ or "")

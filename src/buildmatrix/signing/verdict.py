@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
@@ -66,6 +66,13 @@ class JudgedPolicy:
 def effective_policy(policy: Policy, target: Target) -> JudgedPolicy:
     """Return the policy that applies to a target."""
     backend = target.backend
+    budgets = {
+        "max-size": policy.max_size,
+        "max-download": policy.max_download,
+        "max-foreign": policy.max_foreign,
+        "max-layers": policy.max_layers,
+    }
+    limits = {key: policy.budget(budget, target) for key, budget in budgets.items()}
     entries = (policy.severity(rule, backend) for rule in {i.rule for i in policy.severities})
     return JudgedPolicy(
         severities={
@@ -78,21 +85,10 @@ def effective_policy(policy: Policy, target: Target) -> JudgedPolicy:
         vulnerabilities=policy.vulnerabilities.severity,
         allow_unresolved=_common_and_own(policy.allow_unresolved, backend),
         forbid_env=_common_and_own(policy.forbid_env, backend),
-        budgets=_budgets(policy, target),
+        budgets={key: limit for key, limit in limits.items() if limit is not None},
         allow=_list_entries(policy.allow, backend),
         forbid=_list_entries(policy.forbid, backend),
     )
-
-
-def _budgets(policy: Policy, target: Target) -> dict[str, int]:
-    budgets = {
-        "max-size": policy.max_size,
-        "max-download": policy.max_download,
-        "max-foreign": policy.max_foreign,
-        "max-layers": policy.max_layers,
-    }
-    limits = {key: policy.budget(budget, target) for key, budget in budgets.items()}
-    return {key: limit for key, limit in limits.items() if limit is not None}
 
 
 def _list_entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
@@ -101,11 +97,11 @@ def _list_entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
         "libraries": lists.libraries,
         "licenses": lists.licenses,
     }
-    held = {
-        kind: tuple(entry.text for entry in _common_and_own(entries, backend))
+    return {
+        kind: tuple(entry.text for entry in held)
         for kind, entries in kinds.items()
+        if (held := _common_and_own(entries, backend))
     }
-    return {kind: texts for kind, texts in held.items() if texts}
 
 
 def _common_and_own(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T, ...]:
@@ -232,6 +228,8 @@ def make_verdict(
     """
     report = whole(select_target(report, target.id))
     (result,) = report.targets
+    required = spec.policy.required_gates(target.backend)
+    counts = Counter(finding.severity for finding in report.findings if finding.waived is None)
     return TargetVerdict(
         tool=report.tool,
         judged=judged.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -247,7 +245,9 @@ def make_verdict(
         lock=lock,
         bases=result.bases,
         gates=result.gates,
-        required=_required_gates(target, spec.policy),
+        required=tuple(
+            gate for gate in GATES if gate != "smoke" or target.smoke or gate in required
+        ),
         smoke_not_run=result.smoke_not_run,
         rungs_passed=None
         if result.rungs is None
@@ -264,23 +264,13 @@ def make_verdict(
             strict=strict,
             policy=effective_policy(spec.policy, target),
         ),
-        counts=_count_findings(report.findings),
+        counts=FindingCounts(
+            error=counts["error"],
+            warning=counts["warning"],
+            note=counts["note"],
+            accepted=len(report.findings) - counts.total(),
+        ),
         findings=tuple(map(_summarize_finding, report.findings)),
-    )
-
-
-def _required_gates(target: Target, policy: Policy) -> tuple[Gate, ...]:
-    required = policy.required_gates(target.backend)
-    return tuple(gate for gate in GATES if gate != "smoke" or target.smoke or gate in required)
-
-
-def _count_findings(findings: Sequence[Finding]) -> FindingCounts:
-    counts = Counter(finding.severity for finding in findings if finding.waived is None)
-    return FindingCounts(
-        error=counts["error"],
-        warning=counts["warning"],
-        note=counts["note"],
-        accepted=len(findings) - counts.total(),
     )
 
 
