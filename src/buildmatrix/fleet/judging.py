@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -70,7 +70,12 @@ def find_backends(
         return tuple((backend, "node-class") for backend in by_class)
     if label := labels.get(BACKEND_LABEL):
         return ((label, "label"),)
-    if backend := find_backend_in_name(subject.reference, settings.patterns, backends):
+    parsed = Reference.parse(subject.reference)
+    tagged = f"{parsed.repository}:{parsed.tag}" if parsed.tag else parsed.repository
+    # Patterns are for the whole reference, or for the part behind the host.
+    names = (subject.reference, f"{parsed.host}/{tagged}", tagged, parsed.repository)
+    words = (parsed.tag, parsed.repository.rpartition("/")[2])
+    if backend := find_named_backend(names, words, settings.patterns, backends):
         return ((backend, "name"),)
     if settings.backend:
         return ((settings.backend, "option"),)
@@ -90,23 +95,21 @@ def parse_pattern(text: str) -> BackendPattern:
     return BackendPattern(pattern=pattern, backend=backend)
 
 
-def find_backend_in_name(
-    reference: str, patterns: Collection[BackendPattern], backends: Collection[str]
+def find_named_backend(
+    names: Sequence[str],
+    texts: Iterable[str],
+    patterns: Collection[BackendPattern],
+    backends: Collection[str],
 ) -> str:
-    """Return the backend in the name of an image; empty for none or several.
+    """Return the backend of the first pattern that matches one of `names`; empty for none.
 
-    The first matching pattern wins, on the whole reference or on the part behind the host. Then the
-    words of the tag, and of the last part of the name, are compared with `backends`.
+    Without such a pattern, it is that of the first of `texts` with a backend as a word; empty for
+    several.
     """
-    parsed = Reference.parse(reference)
-    tagged = f"{parsed.repository}:{parsed.tag}" if parsed.tag else parsed.repository
     for item in patterns:
-        if any(
-            matches(item.pattern, text)
-            for text in (reference, f"{parsed.host}/{tagged}", tagged, parsed.repository)
-        ):
+        if any(matches(item.pattern, name) for name in names):
             return item.backend
-    for text in (parsed.tag, parsed.repository.rpartition("/")[2]):
+    for text in texts:
         if named := find_backend_words(text, backends):
             return named[0] if len(named) == 1 else ""
     return ""

@@ -20,7 +20,6 @@ from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import count, printable
 from buildmatrix.base.threads import Crew
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.names import matches
 from buildmatrix.commands.diff.git_revision import (
     ObjectReader,
     TreeEntry,
@@ -38,7 +37,7 @@ from buildmatrix.fleet.declaring import (
     is_aside,
     read_closure,
 )
-from buildmatrix.fleet.judging import find_backend_words
+from buildmatrix.fleet.judging import find_named_backend
 from buildmatrix.fleet.model import AuditTask, Holder, WorkerSettings
 from buildmatrix.fleet.repositories import Repository, find_default_commit, read_commit_time
 from buildmatrix.matrix.load import load_spec
@@ -225,14 +224,10 @@ class _RepositoryReader:
     def _backend(self, path: str) -> tuple[str, BackendBy]:
         """Return the backend of a file, and its source."""
         name = self.holder.repository
-        for item in self.settings.patterns:
-            if matches(item.pattern, path) or matches(item.pattern, f"{name}/{path}"):
-                return item.backend, "name"
-        for word in reversed(path.split("/")[-2:]):
-            if named := find_backend_words(word, self.catalogue.backends):
-                if len(named) == 1:
-                    return named[0], "name"
-                break
+        names, parts = (path, f"{name}/{path}"), reversed(path.split("/")[-2:])
+        patterns, backends = self.settings.patterns, self.catalogue.backends
+        if backend := find_named_backend(names, parts, patterns, backends):
+            return backend, "name"
         backend = self.settings.backend
         return (backend, "option") if backend else ("", "nothing")
 
