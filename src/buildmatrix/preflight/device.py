@@ -127,10 +127,11 @@ def judge_devices(
 
 def _judge_machine(check: Check, sight: _VisibleDevices) -> Check:
     """Check the devices and drivers of the container; for the CPU its instruction level."""
-    if not sight.has_vendor:
-        return _judge_cpu(check, sight.node)
+    flags = str(check.values.get("cpu_flags") or "").split()
     values = {name: value for name, value in check.values.items() if name != "cpu_flags"}
     check = replace(check, values=values)
+    if not sight.has_vendor:
+        return _judge_cpu(check, flags, sight.node)
     if sight.nodes is None:
         why = f"the catalogue does not say which nodes devices of {sight.backend} have"
         return replace(check, state="not-run", message=why)
@@ -148,11 +149,10 @@ def _judge_machine(check: Check, sight: _VisibleDevices) -> Check:
     return replace(check, message=f"{', '.join(sight.nodes)}; driver {drivers}")
 
 
-def _judge_cpu(check: Check, node: NodeClass | None) -> Check:
-    flags = str(check.values.get("cpu_flags") or "").split()
+def _judge_cpu(check: Check, flags: Sequence[str], node: NodeClass | None) -> Check:
     is_x86 = check.values.get("architecture") == "x86_64"
     here = find_instruction_level(flags) if is_x86 else None
-    values = {name: value for name, value in check.values.items() if name != "cpu_flags"}
+    values = dict(check.values)
     if here is not None:
         values["instruction_level"] = here
     message = ", ".join(

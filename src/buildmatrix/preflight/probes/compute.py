@@ -77,13 +77,13 @@ def measure_product(framework: Framework, device: Device, type: str, emit: Emit)
         "cold_seconds": round(cold, 6),
         "device": where,
     }
+    message = ""
     if where != device.id:
         message = f"was computed on {where or 'an unknown device'}, and not on {device.id}"
-        emit(subject=subject, state="failed", message=message, **values)
-        return
     # Comparisons with NaN are False.
-    if not wrong <= tolerance:
+    elif not wrong <= tolerance:
         message = f"is wrong by {wrong:.2g} of its greatest number; {tolerance:g} is allowed"
+    if message:
         emit(subject=subject, state="failed", message=message, **values)
         return
     until = time.monotonic() + read_options()["each"]
@@ -110,24 +110,22 @@ def measure_bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
     """Copy device memory in growing sizes, until that takes long enough for timing."""
     subject = f"{framework.module} {device.id} memory"
     until = time.monotonic() + read_options()["each"]
-    count = FIRST_COPY
+    count, cold = FIRST_COPY, 0.0
     largest = min(LARGEST_COPY, read_options()["copy"] if device.is_host else LARGEST_COPY)
     try:
-        run = framework.copy(device, count)
-        if run is None:
-            return
-        began = time.perf_counter()
-        run()
-        cold = time.perf_counter() - began
-        seconds, repetitions = measure_median(run, until)
-        while seconds < LONG_ENOUGH and count < largest and time.monotonic() < until:
-            count *= 2
-            run = None
+        while True:
             run = framework.copy(device, count)
             if run is None:
                 return
+            began = time.perf_counter()
             run()
+            cold = cold or time.perf_counter() - began
             seconds, repetitions = measure_median(run, until)
+            if seconds >= LONG_ENOUGH or count >= largest or time.monotonic() >= until:
+                break
+            count *= 2
+            # Frees its memory before more is taken.
+            run = None
     except Exception as error:
         emit(subject=subject, state="failed", message=first_line(error))
         return

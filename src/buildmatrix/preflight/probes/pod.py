@@ -72,18 +72,15 @@ def kill_remaining() -> None:
             pass
 
 
-def build_command(step: dict) -> list:  # type: ignore[type-arg]
-    """Return the words of a command; long ones are in files of their own."""
-    return [
-        word if isinstance(word, str) else (FOLDER / word["file"]).read_text(encoding="utf-8")
-        for word in step["command"]
-    ]
-
-
 def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     """Run one command to its end, in a home folder of its own, so that no cache is warm."""
     mark = "@@buildmatrix-" + secrets.token_hex(8) + "@@"
-    line = [word.replace(PLAN["mark"], mark) for word in build_command(step)]
+    # Long words are in files of their own.
+    words = (
+        word if isinstance(word, str) else (FOLDER / word["file"]).read_text(encoding="utf-8")
+        for word in step["command"]
+    )
+    line = [word.replace(PLAN["mark"], mark) for word in words]
     home = tempfile.mkdtemp()
     Stopped.is_reading = True
     began = time.monotonic()

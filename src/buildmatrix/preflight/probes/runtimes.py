@@ -221,25 +221,13 @@ class OpenCl(Framework):
             # A platform without devices raises.
             with contextlib.suppress(cl.Error):
                 for device in platform.get_devices():
-                    bits = cl.device_type
-                    word = next(
-                        (
-                            n
-                            for n in ("GPU", "ACCELERATOR", "CPU")
-                            if device.type & getattr(bits, n)
-                        ),
-                        "CUSTOM",
-                    )
-                    listed.append(
-                        Device(
-                            f"{len(listed)}",
-                            f"{word} {platform.vendor.strip()}",
-                            device.name.strip(),
-                            device.global_mem_size,
-                            device,
-                            bool(device.host_unified_memory) or word == "CPU",
-                        )
-                    )
+                    words = ("GPU", "ACCELERATOR", "CPU")
+                    known = [w for w in words if device.type & getattr(cl.device_type, w)]
+                    word = known[0] if known else "CUSTOM"
+                    kind = f"{word} {platform.vendor.strip()}"
+                    name, memory = device.name.strip(), device.global_mem_size
+                    is_host = bool(device.host_unified_memory) or word == "CPU"
+                    listed.append(Device(f"{len(listed)}", kind, name, memory, device, is_host))
         return listed
 
     def types(self, device: Device) -> Sequence[str]:
