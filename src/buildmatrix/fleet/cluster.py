@@ -58,7 +58,7 @@ _GRACE = 0.5
 #: Topic of all workers' events in Dask.
 _ALL = "all"
 #: Settings of a local cluster, by their names in Dask's configuration.
-_LOCAL = {
+_LOCAL: dict[str, object] = {
     # Measured from the death of a worker until it is replaced.
     "distributed.deploy.lost-worker-timeout": "1 hour",
     # A task whose worker died twice is returned, and retried when nothing else runs.
@@ -268,24 +268,24 @@ async def connect(
     # Its messages about lost connections are replaced with one sentence.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if options.scheduler:
-        with dask.config.set({"distributed.comm.timeouts.connect": _CONNECT}):
-            async with _connect_scheduler(options.scheduler) as client:
-                where = f"the Dask scheduler at {shown(options.scheduler)}"
-                await _wait_for_worker(client, where, note)
-                async with _prepare_cluster(client, where, run, settings, note) as cluster:
-                    yield cluster
-        return
-    where = "the Dask cluster of this machine"
-    with dask.config.set(_LOCAL):
+        where = f"the Dask scheduler at {shown(options.scheduler)}"
+        config: dict[str, object] = {"distributed.comm.timeouts.connect": _CONNECT}
+        opened = _connect_scheduler(options.scheduler, where, note)
+    else:
+        where, config = "the Dask cluster of this machine", _LOCAL
+        opened = _start_local(options.workers)
+    with dask.config.set(config):
         async with (
-            _start_local(options.workers) as client,
+            opened as client,
             _prepare_cluster(client, where, run, settings, note) as cluster,
         ):
             yield cluster
 
 
 @asynccontextmanager
-async def _connect_scheduler(address: str) -> AsyncIterator[Client]:
+async def _connect_scheduler(
+    address: str, where: str, note: Callable[[str], None]
+) -> AsyncIterator[Client]:
     # Encryption and certificates come from Dask's own configuration.
     if address.startswith("tls://") and not Security().get_connection_args("client")["ssl_context"]:
         raise ComponentError(
@@ -307,6 +307,16 @@ async def _connect_scheduler(address: str) -> AsyncIterator[Client]:
             "`dask scheduler`, or leave --scheduler out for processes of this machine"
         ) from error
     try:
+        if not _has_workers(client):
+            note(f"{where} has no worker yet; waiting")
+        try:
+            # Typed as for blocking clients.
+            wait: Any = client.wait_for_workers
+            await wait(1, timeout=_FIRST_WORKER)
+        except TimeoutError as error:
+            raise ComponentError(
+                f"{where} has had no worker for {_FIRST_WORKER:.0f} s; {_START}"
+            ) from error
         yield client
     finally:
         with suppress(Exception):
@@ -360,19 +370,6 @@ async def _end_local(cluster: LocalCluster) -> None:
     for process in multiprocessing.active_children():
         if process.name.startswith("Dask Worker process"):
             process.kill()
-
-
-async def _wait_for_worker(client: Client, where: str, note: Callable[[str], None]) -> None:
-    if not _has_workers(client):
-        note(f"{where} has no worker yet; waiting")
-    try:
-        # Typed as for blocking clients.
-        wait: Any = client.wait_for_workers
-        await wait(1, timeout=_FIRST_WORKER)
-    except TimeoutError as error:
-        raise ComponentError(
-            f"{where} has had no worker for {_FIRST_WORKER:.0f} s; {_START}"
-        ) from error
 
 
 def _has_workers(client: Client) -> bool:

@@ -113,8 +113,8 @@ class LayerDone(WorkerAnswer):
 
     digest: str
     #: Bytes downloaded.
-    bytes_read: int
-    seconds: float
+    bytes_read: int = 0
+    seconds: float = 0.0
     #: Why its facts are missing, in one sentence; None if the store has them now.
     error: str | None = None
 

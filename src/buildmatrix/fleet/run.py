@@ -299,7 +299,7 @@ class _SubjectWorkers:
         for start in range(0, len(layers), _LAYERS_AT_ONCE):
             if seconds > self.run.settings.time_limit:
                 error = describe_timeout("reading its layers", self.run.settings.time_limit)
-                return (LayerDone(digest="", bytes_read=0, seconds=seconds, error=error),)
+                return (LayerDone(digest="", seconds=seconds, error=error),)
             some = layers[start : start + _LAYERS_AT_ONCE]
             read = await asyncio.gather(*map(self._read_layer_once, some))
             if failed := tuple(done for done in read if done.error is not None):
@@ -330,12 +330,11 @@ class _SubjectWorkers:
                 is_small=layer.size <= SMALL_LAYER,
             )
         except (RegistryUnavailableError, WorkError) as error:
-            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
+            return LayerDone(digest=layer.digest, error=str(error))
         except WorkerKilledError:
             if not self.is_last:
                 return None
-            why = KILLED.format("reading it")
-            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
+            return LayerDone(digest=layer.digest, error=KILLED.format("reading it"))
         self.run.record_cost(
             done.bytes_read, done.notes, [layer.digest] if done.error is None else []
         )
