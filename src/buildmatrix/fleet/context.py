@@ -101,8 +101,9 @@ class WorkerContext:
         self.settings = settings
         self._patience = patience
         self._lock = threading.Lock()
-        self._said: set[str] = set()
-        self._unsaid: list[str] = []
+        #: Messages for the user, of which the first ones were passed on.
+        self._notes: dict[str, None] = {}
+        self._told = 0
         self._registry: Registry | None = None
         self._since = 0.0
         self._catalogue: Catalogue | None = None
@@ -122,16 +123,14 @@ class WorkerContext:
     def note(self, text: str) -> None:
         """Record a message for the user; each text once per process."""
         with self._lock:
-            if text not in self._said:
-                self._said.add(text)
-                self._unsaid.append(text)
+            self._notes.setdefault(text)
 
     def notes(self) -> tuple[str, ...]:
         """Return the messages since the last call."""
         with self._lock:
-            unsaid = tuple(self._unsaid)
-            self._unsaid.clear()
-        return unsaid
+            new = tuple(self._notes)[self._told :]
+            self._told += len(new)
+        return new
 
     @property
     def catalogue(self) -> Catalogue:

@@ -202,10 +202,6 @@ class CachedAudit(msgspec.Struct, frozen=True):
     first: date
     last: date
 
-    def is_valid(self, today: date, answer: str) -> bool:
-        """True if the results would be the same on this day, with this answer of the index."""
-        return self.answer == answer and self.first <= today <= self.last
-
 
 _CACHED_AUDIT = msgspec.msgpack.Decoder(prepare_type(CachedAudit))
 
@@ -232,7 +228,9 @@ class CachedAudits:
     def load(self, answer: str = "") -> tuple[FleetResult, ...]:
         """Return the results if valid with this answer of the index; else none."""
         kept = self._store.load(self._key, _CACHED_AUDIT)
-        return kept.results if kept is not None and kept.is_valid(self._today, answer) else ()
+        if kept is None or kept.answer != answer or not kept.first <= self._today <= kept.last:
+            return ()
+        return kept.results
 
     def save(
         self, results: Sequence[FleetResult], answer: str, waivers: Iterable[Waiver] = ()

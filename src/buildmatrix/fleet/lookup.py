@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
@@ -148,12 +148,13 @@ async def look_up_all(
     """Look up all subjects, with several threads and roughly in order."""
     ended = threading.Event()
 
-    def some(start: int) -> _Chunk:
+    def some(start: int) -> tuple[list[LookedUp], float]:
+        """Return answers, and the seconds that each image waited."""
         began, worked = time.monotonic(), time.thread_time()
         chunk = subjects[start : start + _AT_ONCE]
         answers = [look_up(subject) for subject in chunk if not ended.is_set()]
         waited = time.monotonic() - began - (time.thread_time() - worked)
-        return _Chunk(answers, waited / len(chunk))
+        return answers, waited / len(chunk)
 
     loop = asyncio.get_running_loop()
     pool = ThreadPoolExecutor(THREADS, "lookup")
@@ -164,22 +165,15 @@ async def look_up_all(
         while running:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for future in done:
-                chunk = await future
-                threads = adjust_threads(threads, chunk.waited)
-                for answer in chunk.answers:
+                answers, waited = await future
+                threads = adjust_threads(threads, waited)
+                for answer in answers:
                     yield answer
             free = max(0, threads - len(running))
             running |= {loop.run_in_executor(pool, some, start) for start in islice(starts, free)}
     finally:
         ended.set()
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    answers: list[LookedUp]
-    #: Seconds per image.
-    waited: float
 
 
 def adjust_threads(threads: int, waited: float) -> int:

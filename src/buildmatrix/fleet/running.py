@@ -73,15 +73,9 @@ class ResultJournal(Closing):
             raise
         except OSError as error:
             self.trouble = f"{self._name} can no longer be written: {reason(error)}"
-            self._take_back(written)
-
-    def _take_back(self, written: int) -> None:
-        """Truncate the file to its last whole line."""
-        try:
-            os.ftruncate(self._number, os.lseek(self._number, 0, os.SEEK_CUR) - written)
-        except OSError:
-            # A pipe keeps the partial line, which readers skip.
-            return
+            # Only whole lines remain; a pipe keeps the partial one, which readers skip.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._number, os.lseek(self._number, 0, os.SEEK_CUR) - written)
 
 
 # The run
