@@ -136,12 +136,8 @@ class Jax(Framework):
     """jax, with its plugins."""
 
     module = "jax"
+    ENVIRONMENT: Mapping[str, str] = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     TYPES = ("float32", "float16", "bfloat16", "int8")
-
-    def import_first(self) -> None:
-        import os
-
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
     def devices(self) -> list[Device]:
         listed = []
@@ -188,12 +184,8 @@ class TensorFlow(Framework):
     """TensorFlow, with the devices of its build and its plugins."""
 
     module = "tensorflow"
+    ENVIRONMENT: Mapping[str, str] = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     TYPES = ("float32", "float16", "bfloat16")
-
-    def import_first(self) -> None:
-        import os
-
-        os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
 
     def devices(self) -> list[Device]:
         info: Mapping[str, Any] = self.api.sysconfig.get_build_info()

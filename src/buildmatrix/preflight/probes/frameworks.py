@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 #: Numbers of the matrices are multiples of 1/32 between -30/32 and 30/32, so that all types hold
@@ -60,20 +61,19 @@ class Framework:
     build = ""
     #: Reason for a missing device.
     reason = ""
+    #: Variables to set before the import.
+    ENVIRONMENT: Mapping[str, str] = {}
     #: Matrix element types, if they do not depend on the device.
     TYPES: Iterable[str] = ()
 
     def __init__(self, kinds: Sequence[str], imports: Sequence[str] = ()) -> None:
         """Import the framework; `kinds` are device names in the catalogue, `imports` plugins."""
         self.kinds = kinds
-        self.import_first()
+        os.environ.update(self.ENVIRONMENT)
         self.api: Any = importlib.import_module(self.module)
         for name in imports:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-
-    def import_first(self) -> None:
-        """Prepare the environment before the import."""
 
     @property
     def version(self) -> str:
