@@ -207,7 +207,7 @@ def _climb(
             yield outcome
 
 
-def make_outcome(climb: RungInputs, rung: Rung, checks: Sequence[Check], why: str) -> RungOutcome:
+def make_outcome(climb: RungInputs, rung: Rung, checks: tuple[Check, ...], why: str) -> RungOutcome:
     """Return the outcome of a rung's checks; `why` some of them were skipped, if so."""
     checks = apply_waivers(rung, checks, climb.subject.target.check_waivers, climb.today)
     state = state_of(checks)
