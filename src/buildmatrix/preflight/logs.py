@@ -78,8 +78,7 @@ class PodLog:
     #: Lines with checks of each command, and its end.
     lines: dict[int, list[str]] = field(default_factory=dict)
     ends: dict[int, Answer] = field(default_factory=dict)
-    #: True if it is complete; else the signal that stopped it.
-    is_whole: bool = False
+    #: Signal that stopped it.
     signal: str = ""
     #: Number of lines omitted by the pod or by us, and numbers of the available lines.
     dropped: int = 0
@@ -194,8 +193,6 @@ def _add_line(run: PodLog, line: _Line) -> None:
     elif line.kind == "exit":
         run.ends[line.step] = Answer((), line.noise, line.code, line.timed_out, line.seconds)
         run.dropped += line.dropped
-    elif line.kind == "end":
-        run.is_whole = True
     elif line.kind == "stopped":
         run.signal = _make_printable(line.signal)
 
