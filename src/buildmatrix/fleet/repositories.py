@@ -128,32 +128,25 @@ def _find_below(
     folder: Path, place: str, name: str, missing: list[str], notes: list[str], owner: str = ""
 ) -> Iterator[Repository]:
     """Yield a folder, if it is a repository, else all repositories below it."""
-    if (git_dir := _find_git_dir(folder)) is not None:
-        own = name or folder.resolve().name
-        yield Repository(name=_shorten_name(own), git_dir=git_dir, place=place, owner=owner)
-        return
     linked = total = number = 0
     waiting = [folder]
     while waiting:
-        parent = waiting.pop()
-        number += 1
-        if number > MOST_FOLDERS:
-            missing.append(
-                f"{place}: more than {MOST_FOLDERS:,} folders; name some that lie deeper"
-            )
-            break
-        for below in _list_folders(parent, missing):
-            inner = Path(os.path.relpath(below, folder))
-            if (git_dir := _find_git_dir(below)) is not None:
-                total += 1
-                full = str(Path(name) / inner)
-                yield Repository(
-                    name=_shorten_name(full), git_dir=git_dir, place=place, owner=owner
+        here = waiting.pop()
+        inner = Path(os.path.relpath(here, folder))
+        if (git_dir := _find_git_dir(here)) is not None:
+            total += 1
+            own = str(Path(name) / inner) if inner.parts else name or folder.resolve().name
+            yield Repository(name=_shorten_name(own), git_dir=git_dir, place=place, owner=owner)
+        elif inner.parts and (here / ".git").is_file():
+            linked += 1
+        elif len(inner.parts) < _DEEPEST:
+            number += 1
+            if number > MOST_FOLDERS:
+                missing.append(
+                    f"{place}: more than {MOST_FOLDERS:,} folders; name some that lie deeper"
                 )
-            elif (below / ".git").is_file():
-                linked += 1
-            elif len(inner.parts) < _DEEPEST:
-                waiting.append(below)
+                break
+            waiting += _list_folders(here, missing)
     if linked:
         notes.append(
             f"{place}: {count(linked, 'folder')} of work trees and submodules left out: name the "
