@@ -38,9 +38,7 @@ def batch(
     tmp_path: Path, source: str, reference: dict[str, float] | None = None, repeat: int = 3
 ) -> Sequence[Check]:
     references = {"warmup cold": reference} if reference else {}
-    return run_batch(
-        [warmup(tmp_path, source)], runner(tmp_path), repeat, references, sys.executable
-    )
+    return run_batch([warmup(tmp_path, source)], runner(tmp_path), repeat, references)
 
 
 RESULT = """print('BUILDMATRIX_RESULT {"loss": 0.25, "logits": [1.5, -0.5]}')"""
@@ -117,7 +115,7 @@ once.touch()
         once.unlink()
         return warm_run(command, timeout_s)
 
-    cold, warm = run_batch([smoke], run, 2, {}, sys.executable)
+    cold, warm = run_batch([smoke], run, 2, {})
     assert cold.state == "passed"
     assert warm.state == "not-run"
     assert warm.message.endswith("ended with exit code 1: there already")
