@@ -1,8 +1,7 @@
 """The JSON form of a document, field by field from its data classes, and its schema.
 
 The first field of a document is `schema`, which names its form. A field that is not in the JSON
-form, or not always, or not under its own name, says so itself (`IN_MEMORY`, `IF_KNOWN`, `INLINE`,
-`key`).
+form, or not always, or not under its own name, says so itself (`IN_MEMORY`, `IF_KNOWN`, `key`).
 """
 
 from __future__ import annotations
@@ -26,9 +25,6 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TOOL: Literal["buildmatrix"] = "buildmatrix"
-
-#: The same: the fields of this data class stand in place of the field, behind all others.
-INLINE: Mapping[str, str] = {"json": "inline"}
 
 #: Texts that are one of a few, where the type does not say so.
 _VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {
@@ -68,12 +64,9 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        names, optional, inline = _names(type(value))
+        names, optional = _names(type(value))
         held = ((key, getattr(value, name)) for name, key in names.items())
-        form = {key: plain(item) for key, item in held if item is not None or key not in optional}
-        for name in inline:
-            form |= plain(getattr(value, name))
-        return form
+        return {key: plain(item) for key, item in held if item is not None or key not in optional}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -87,18 +80,17 @@ def key(name: str) -> Mapping[str, str]:
 
 
 @cache
-def _names(kind: Any) -> tuple[Mapping[str, str], frozenset[str], tuple[str, ...]]:
-    """Fields in the JSON form → keys, the keys that are left out where None, and inlined fields."""
-    in_json = [field for field in _in_json(kind) if field.metadata != INLINE]
+def _names(kind: Any) -> tuple[Mapping[str, str], frozenset[str]]:
+    """Fields in the JSON form → keys, and the keys that are left out where None."""
+    in_json = list(_in_json(kind))
     return (
         {field.name: field.metadata.get("json key", field.name) for field in in_json},
         frozenset(field.name for field in in_json if field.metadata == IF_KNOWN),
-        tuple(field.name for field in _in_json(kind) if field.metadata == INLINE),
     )
 
 
 def _required(kind: Any) -> list[str]:
-    names, optional, _ = _names(kind)
+    names, optional = _names(kind)
     return [name for name in names if name not in optional]
 
 
