@@ -20,7 +20,6 @@ from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
-from buildmatrix.reports.run import cyclonedx
 from buildmatrix.reports.run.model import Report, whole
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import CREATED, TARGET, add_to_tag, push_data
@@ -61,6 +60,9 @@ def make_claims(
     `lock` is the digest of the target's lock. Raises OSError if a data file of the specification
     cannot be read again.
     """
+    # The library is imported only where a bill is written.
+    from buildmatrix.reports.run import cyclonedx
+
     own = verdict.make_verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
     held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))
     return (

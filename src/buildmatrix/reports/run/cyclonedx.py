@@ -16,7 +16,31 @@ import uuid
 import warnings
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.component_evidence import (
+    AnalysisTechnique,
+    ComponentEvidence,
+    Identity,
+    IdentityField,
+    Method,
+    Occurrence,
+)
+from cyclonedx.model.contact import OrganizationalEntity
+from cyclonedx.model.impact_analysis import ImpactAnalysisResponse
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.model.vulnerability import (
+    BomTarget,
+    Vulnerability,
+    VulnerabilityAnalysis,
+    VulnerabilityReference,
+    VulnerabilitySource,
+)
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
 
 from buildmatrix.base.text import printable
 from buildmatrix.catalogue.model import Confidence
@@ -39,12 +63,6 @@ from buildmatrix.reports.run.bill import (
 )
 from buildmatrix.reports.run.model import Report
 
-if TYPE_CHECKING:
-    from cyclonedx.model import Property
-    from cyclonedx.model.component import Component
-    from cyclonedx.model.vulnerability import Vulnerability
-    from packageurl import PackageURL
-
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MANGLED = re.compile(r"[-.]([0-9a-f]{8})(?:-[0-9a-f]{8})*\.so\b")
@@ -59,11 +77,6 @@ _NAMESPACE = uuid.UUID("5f7d5a8e-6a0e-5b0c-9a43-6b7f1e6d2c11")
 
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-    from cyclonedx.output.json import JsonV1Dot6
-
     tool = Component(type=ComponentType.APPLICATION, name=TOOL, version=report.tool.version)
     bom = Bom(
         serial_number=_serial_number(report),
@@ -102,8 +115,6 @@ def _serial_number(report: Report) -> uuid.UUID:
 
 
 def _component(item: BillItem) -> Component:
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentType
 
     properties: dict[str, str] = {}
     if item.verdicts:
@@ -142,17 +153,6 @@ def _component(item: BillItem) -> Component:
 
 def _native(owner: str, part: NativeComponent) -> Component:
     """Return the component of a vendor inside of a distribution, with its evidence."""
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.component_evidence import (
-        AnalysisTechnique,
-        ComponentEvidence,
-        Identity,
-        IdentityField,
-        Method,
-        Occurrence,
-    )
-    from cyclonedx.model.contact import OrganizationalEntity
-
     name = PurePosixPath(part.path).name or part.path
     if "bundled" in part.kinds:
         kind = ComponentType.LIBRARY
@@ -199,8 +199,6 @@ def _native(owner: str, part: NativeComponent) -> Component:
 
 def _make_sbom_component(owner: str, part: SbomComponent) -> Component:
     """A component that an SBOM of the distribution names (PEP 770)."""
-    from cyclonedx.model.component import Component, ComponentType
-
     parsed = _purl(part.purl)
     seen = {True: "a library has a name like it", False: "no library has a name like it"}
     properties = {"sbom": "named by the distribution's SBOM"}
@@ -218,10 +216,6 @@ def _make_sbom_component(owner: str, part: SbomComponent) -> Component:
 
 def _make_system_component(part: SystemComponent) -> Component:
     """A package of the system, as its package manager names it."""
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.contact import OrganizationalEntity
-    from cyclonedx.model.license import DisjunctiveLicense
-
     license = printable(part.license)
     vendor = printable(part.vendor)
     return Component(
@@ -236,7 +230,6 @@ def _make_system_component(part: SystemComponent) -> Component:
 
 
 def _purl(text: str | None) -> PackageURL | None:
-    from packageurl import PackageURL
 
     if text is None or not text.isprintable():
         return None
@@ -264,14 +257,6 @@ def _dependencies(report: Report) -> Json:
 
 
 def _vulnerability(vulnerability: bill.Vulnerability) -> Vulnerability:
-    from cyclonedx.model.impact_analysis import ImpactAnalysisResponse
-    from cyclonedx.model.vulnerability import (
-        BomTarget,
-        Vulnerability,
-        VulnerabilityAnalysis,
-        VulnerabilityReference,
-        VulnerabilitySource,
-    )
 
     advisory = vulnerability.advisory
     return Vulnerability(
@@ -303,7 +288,6 @@ def _source(name: str) -> str:
 
 
 def _properties(values: dict[str, str]) -> list[Property]:
-    from cyclonedx.model import Property
 
     return [
         Property(name=f"{TOOL}:{name}", value=printable(value))
