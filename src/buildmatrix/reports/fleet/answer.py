@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -14,24 +15,11 @@ from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.fleet import totals
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
+    FleetFit,
     FleetReport,
     FleetResult,
     FleetState,
     finding_order,
-)
-from buildmatrix.reports.fleet.totals import (
-    Image,
-    LayerTotals,
-    OwnerDrift,
-    OwnerTotals,
-    PullTotals,
-    VendorTotals,
-    images,
-    layer_totals,
-    owner_drift,
-    owner_totals,
-    pull_totals,
-    vendor_totals,
 )
 
 # Causes shared by many images, each with one fix
@@ -87,42 +75,30 @@ def counts(finding: FleetFinding) -> bool:
     return finding.waived is None and finding.severity != "note"
 
 
-@dataclass(slots=True)
-class _CauseFacts:
-    findings: dict[FleetFinding, int] = field(default_factory=dict)
-    about: dict[str, int] = field(default_factory=dict)
-    results: dict[int, FleetResult] = field(default_factory=dict)
-    size: int = 0
-
-
 def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
     """Sort causes: errors before warnings, then by bytes, then by images."""
-    gathered: dict[Key, _CauseFacts] = {}
+    gathered: dict[Key, list[tuple[FleetFinding, FleetResult]]] = {}
     for result in results:
-        # Of the bytes of one distribution several findings may speak.
-        sizes: dict[tuple[Key, str], int] = {}
         for finding in filter(counts, result.findings):
-            key = cause_key(finding)
-            group = gathered.setdefault(key, _CauseFacts())
-            group.findings[finding] = group.findings.get(finding, 0) + 1
-            group.results[id(result)] = result
-            about = finding.distribution or finding.path or ""
-            if about:
-                group.about[about] = group.about.get(about, 0) + 1
-            sizes[key, about] = max(sizes.get((key, about), 0), finding.size)
-        for (key, _), size in sizes.items():
-            gathered[key].size += size
-    return sorted((_cause(key, group) for key, group in gathered.items()), key=_place)
+            gathered.setdefault(cause_key(finding), []).append((finding, result))
+    return sorted((_cause(key, said) for key, said in gathered.items()), key=_place)
 
 
-def _cause(key: Key, group: _CauseFacts) -> FleetCause:
+def _cause(key: Key, said: Sequence[tuple[FleetFinding, FleetResult]]) -> FleetCause:
+    findings = {finding for finding, _ in said}
+    about = Counter(finding.distribution or finding.path or "" for finding, _ in said)
+    # Of the bytes of one distribution several findings may speak.
+    sizes: dict[tuple[int, str], int] = {}
+    for finding, result in said:
+        place = id(result), finding.distribution or finding.path or ""
+        sizes[place] = max(sizes.get(place, 0), finding.size)
     return FleetCause(
         key,
-        min(group.findings, key=finding_order),
-        tuple(sorted({finding.rule for finding in group.findings})),
-        tuple(sorted(group.about, key=lambda name: (-group.about[name], name))),
-        tuple(group.results.values()),
-        group.size,
+        min(findings, key=finding_order),
+        tuple(sorted({finding.rule for finding in findings})),
+        tuple(sorted(filter(None, about), key=lambda name: (-about[name], name))),
+        tuple({id(result): result for _, result in said}.values()),
+        sum(sizes.values()),
     )
 
 
@@ -165,47 +141,48 @@ class NodeAnswer:
         return len(self.unknown) + len(self.states.get("undecided", ()))
 
 
-@dataclass(slots=True)
-class _NodeFacts:
-    states: dict[NodeState, list[FleetResult]] = field(default_factory=dict)
-    unknown: list[FleetResult] = field(default_factory=list)
-    reasons: dict[tuple[NodeState, str], list[FleetResult]] = field(default_factory=dict)
-
-
 def node_answers(report: FleetReport) -> Sequence[NodeAnswer]:
     """Return the answers for the node classes that were asked about, then for those that images run
     on.
     """
     asked = report.would_run_on
-    nodes = {node: _NodeFacts() for node in asked}
+    fits: dict[str, list[tuple[FleetFit, FleetResult]]] = {node: [] for node in asked}
+    unknown: dict[str, list[FleetResult]] = {}
     for result in report.results:
-        judged = set()
         for fit in result.fits:
-            judged.add(fit.node)
-            gathered = nodes.setdefault(fit.node, _NodeFacts())
-            gathered.states.setdefault(fit.state, []).append(result)
-            for reason in dict.fromkeys(fit.reasons):
-                gathered.reasons.setdefault((fit.state, reason), []).append(result)
+            fits.setdefault(fit.node, []).append((fit, result))
+        judged = {fit.node for fit in result.fits}
         for node in dict.fromkeys((*asked, *result.node_classes)):
             if node not in judged:
-                nodes.setdefault(node, _NodeFacts()).unknown.append(result)
+                unknown.setdefault(node, []).append(result)
+    others = sorted({*fits, *unknown} - {*asked})
     return [
-        _answer(node, node in asked, nodes[node])
-        for node in (*asked, *sorted(set(nodes) - set(asked)))
+        _answer(node, node in asked, fits.get(node, ()), unknown.get(node, ()))
+        for node in (*asked, *others)
     ]
 
 
-def _answer(node: str, is_asked: bool, gathered: _NodeFacts) -> NodeAnswer:
-    states = sorted(gathered.states, key=_rank)
-    reasons = sorted(
-        gathered.reasons.items(), key=lambda item: (_rank(item[0][0]), -len(item[1]), item[0][1])
+def _answer(
+    node: str,
+    is_asked: bool,
+    fits: Iterable[tuple[FleetFit, FleetResult]],
+    unknown: Iterable[FleetResult],
+) -> NodeAnswer:
+    states: dict[NodeState, list[FleetResult]] = {}
+    reasons: dict[tuple[NodeState, str], list[FleetResult]] = {}
+    for fit, result in fits:
+        states.setdefault(fit.state, []).append(result)
+        for text in dict.fromkeys(fit.reasons):
+            reasons.setdefault((fit.state, text), []).append(result)
+    ordered = sorted(
+        reasons.items(), key=lambda item: (_rank(item[0][0]), -len(item[1]), item[0][1])
     )
     return NodeAnswer(
         node,
         is_asked,
-        {state: tuple(gathered.states[state]) for state in states},
-        tuple(gathered.unknown),
-        tuple(NodeReason(state, text, tuple(about)) for (state, text), about in reasons),
+        {state: tuple(states[state]) for state in sorted(states, key=_rank)},
+        tuple(unknown),
+        tuple(NodeReason(state, text, tuple(about)) for (state, text), about in ordered),
     )
 
 
@@ -230,17 +207,8 @@ class ReasonGroup:
     results: tuple[FleetResult, ...]
 
 
-def group_undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
-    """Group undecided results by reason; the reason of most images first."""
-    return _group((reason(item), item) for item in results if item.state == "undecided")
-
-
-def group_left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
-    """Extras and groups that were not judged; those that most files have first."""
-    return _group((item.left_out, item) for item in results if item.left_out)
-
-
 def _group(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
+    """Results by reason, whatever digest it names; the reason of most of them first."""
     groups: dict[str, list[tuple[str, FleetResult]]] = {}
     for text, result in said:
         groups.setdefault(_DIGEST.sub("", text), []).append((text, result))
@@ -270,9 +238,9 @@ class FleetAnswer:
     report: FleetReport
 
     @cached_property
-    def images(self) -> Sequence[Image]:
+    def images(self) -> Sequence[totals.Image]:
         """Each image once."""
-        return images(self.report.results)
+        return totals.images(self.report.results)
 
     @cached_property
     def failed(self) -> int:
@@ -285,14 +253,14 @@ class FleetAnswer:
         return sum(image.is_undecided for image in self.images)
 
     @cached_property
-    def layers(self) -> LayerTotals:
+    def layers(self) -> totals.LayerTotals:
         """Every distinct layer once."""
-        return layer_totals(self.report.results)
+        return totals.layer_totals(self.report.results)
 
     @cached_property
-    def pulls(self) -> PullTotals:
+    def pulls(self) -> totals.PullTotals:
         """Every image once, and once for each of its containers."""
-        return pull_totals(self.images)
+        return totals.pull_totals(self.images)
 
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
@@ -315,29 +283,30 @@ class FleetAnswer:
         return node_answers(self.report)
 
     @cached_property
-    def owners(self) -> Sequence[OwnerTotals]:
+    def owners(self) -> Sequence[totals.OwnerTotals]:
         """By owner."""
-        return owner_totals(self.images)
+        return totals.owner_totals(self.images)
 
     @cached_property
-    def vendors(self) -> Sequence[VendorTotals]:
+    def vendors(self) -> Sequence[totals.VendorTotals]:
         """By vendor."""
-        return vendor_totals(self.report.results)
+        return totals.vendor_totals(self.report.results)
 
     @cached_property
     def undecided(self) -> Sequence[ReasonGroup]:
         """By reason."""
-        return group_undecided(self.report.results)
+        results = self.report.results
+        return _group((reason(item), item) for item in results if item.state == "undecided")
 
     @cached_property
     def left_out(self) -> Sequence[ReasonGroup]:
-        """By what is left out."""
-        return group_left_out(self.report.results)
+        """By the extras and groups that were not judged."""
+        return _group((item.left_out, item) for item in self.report.results if item.left_out)
 
     @cached_property
-    def owner_drift(self) -> Sequence[OwnerDrift]:
+    def owner_drift(self) -> Sequence[totals.OwnerDrift]:
         """Changes by owner; none without an earlier report."""
-        return owner_drift(self.report.drift) if self.report.drift is not None else ()
+        return totals.owner_drift(self.report.drift) if self.report.drift is not None else ()
 
     @property
     def noun(self) -> str:
