@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from buildmatrix.base.text import printable
-from buildmatrix.reports.sections import Item, Row, Section, state_word
+from buildmatrix.reports.sections import Item, Row, Section, cut, state_word
 
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
 #: Texts that GitHub and GitLab turn into links: `@name`, `#12`, `https://`.
@@ -41,23 +41,13 @@ def rich(text: str) -> str:
 
     In code nothing is interpreted either. A name with backticks is shown as code.
     """
-    return "".join(
-        f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
-    )
-
-
-def chain(links: Iterable[str]) -> str:
-    """A chain from a requirement down to a file, with arrows between its links."""
-    return " &rarr; ".join(map(plain, links))
-
-
-def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    parts = []
     for place, piece in enumerate(_QUOTED.split(text)):
-        is_quoted = place % 2 == 1
-        if is_quoted and not _CODE.fullmatch(piece):
-            yield f"`{piece}`", False
+        if place % 2 == 0:
+            parts.append(plain(piece))
         else:
-            yield piece, is_quoted
+            parts.append(f"`{printable(piece)}`" if _CODE.fullmatch(piece) else plain(f"`{piece}`"))
+    return "".join(parts)
 
 
 def plain(text: str) -> str:
@@ -79,12 +69,10 @@ def draw(sections: Iterable[Section], length: int | None = None) -> Iterator[str
 
 
 def _section(section: Section, length: int | None) -> Iterator[str]:
-    shown = len(section.rows) + len(section.items)
-    more = f" ({shown} of {shown + section.more})" if section.more else ""
-    title = f"**{plain(section.title)}**{more}"
+    title = f"**{plain(section.title)}**{section.shown}"
     is_table = bool(section.header and section.rows)
     if section.is_folded:
-        yield from fold(f"{section.title}{more}")
+        yield from fold(section.title + section.shown)
     elif section.lead:
         yield from (f"{title}: {plain(section.lead)}", "")
     elif section.title and not is_table:
@@ -99,7 +87,7 @@ def _section(section: Section, length: int | None) -> Iterator[str]:
         yield "|---" + "".join("|---:" if n in section.numbers else "|---" for n in others) + "|"
         yield from (_row(section, row, length) for row in section.rows)
     else:
-        yield from (f"- {rich(_cut(row.cells[0], length))}" for row in section.rows)
+        yield from (f"- {rich(cut(row.cells[0], length))}" for row in section.rows)
     for item in section.items:
         yield from draw_item(item)
     yield from end() if section.is_folded else ("",)
@@ -109,7 +97,7 @@ def _row(section: Section, row: Row, length: int | None) -> str:
     cells = [
         state_cell(text)
         if column in section.states
-        else rich(_cut(text, length)).replace(" -\\> ", " &rarr; ")
+        else rich(cut(text, length)).replace(" -\\> ", " &rarr; ")
         for column, text in enumerate(row.cells)
     ]
     first, *others = (cells[column] for column in section.order)
@@ -124,15 +112,14 @@ def draw_item(item: Item) -> Iterator[str]:
     where = f" in {plain(item.where)}" if item.where else ""
     text = f": {rich(item.text)}" if item.text else ""
     yield f"- **{state} {plain(item.code)}** {plain(item.name)}{where}{text}"
-    for text in (*map(rich, item.details), chain(item.chain), *map(rich, item.remedies)):
+    for text in (
+        *map(rich, item.details),
+        " &rarr; ".join(map(plain, item.chain)),
+        *map(rich, item.remedies),
+    ):
         if text:
             yield f"  <br>{text}"
 
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _cut(text: str, length: int | None) -> str:
-    """A text of at most `length` characters, which says where it was cut."""
-    return text if length is None or len(text) <= length else f"{text[: length - 4]} ..."

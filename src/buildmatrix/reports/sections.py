@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from buildmatrix.base.text import size
+
 # States: one table for all reports
 
 
@@ -46,6 +48,19 @@ def state_word(state: str) -> str:
     """A state as people read it."""
     state, remark, text = state.partition(" (")
     return _WORDS.get(state, state) + remark + text
+
+
+# Texts
+
+
+def signed_size(number: int) -> str:
+    """Bytes with a sign: `+1.2 MB`."""
+    return f"{'-' if number < 0 else '+'}{size(abs(number))}"
+
+
+def cut(text: str, most: int | None) -> str:
+    """A text of at most `most` characters, which says where it was cut; all of it for None."""
+    return text if most is None or len(text) <= most else f"{text[: most - 4]} ..."
 
 
 # Sections: rows under headings, sentences, or items
@@ -117,6 +132,12 @@ class Section:
         """The columns as a page has them: what a row is about stands first."""
         every = list(range(len(self.header)))
         return [every.pop(self.subject), *every] if every else every
+
+    @property
+    def shown(self) -> str:
+        """How many of its rows and items are shown, if these are not all: ` (3 of 12)`."""
+        number = len(self.rows) + len(self.items)
+        return f" ({number} of {number + self.more})" if self.more else ""
 
     @property
     def is_sentences(self) -> bool:

@@ -73,17 +73,11 @@ def draw(
         title = printable(section.title[:1].lower() + section.title[1:])
         most = lines.get(section.name, 1) if lines is not None else None
         yield [
-            *([paint(title, "bold") + _shown(section)] if title else ()),
+            *([paint(title, "bold") + section.shown] if title else ()),
             *(wrapped(section.lead, width, "  ") if section.lead else ()),
             *(line for item in section.items for line in draw_item(item, width, paint)),
             *_rows(section, width, paint, most),
         ]
-
-
-def _shown(section: Section) -> str:
-    """Return the number of rows if not all of them are shown."""
-    shown = len(section.rows) + len(section.items)
-    return f" ({shown} of {shown + section.more})" if section.more else ""
 
 
 def draw_item(item: Item, width: int, paint: Painter) -> Iterator[str]:

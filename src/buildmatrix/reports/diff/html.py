@@ -11,9 +11,10 @@ from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.diff import drift
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.diff.sections import end, sections, signed_size, state_of, summary
+from buildmatrix.reports.diff.sections import end, sections, state_of, summary
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import Bar, bar, vendor_class, vendor_name
+from buildmatrix.reports.sections import signed_size
 
 #: Distributions and layers that a picture shows; the tables have all of them.
 MOST_BARS = 15

@@ -25,10 +25,12 @@ from buildmatrix.reports.sections import (
     Item,
     Row,
     Section,
+    cut,
     drop_empty_columns,
     filled,
     limit,
     sentences,
+    signed_size,
 )
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
@@ -207,11 +209,6 @@ def state_of(comparison: Comparison) -> str:
     return "undecided" if any(side.is_undecided or side.unread for side in sides) else "passed"
 
 
-def signed_size(number: int) -> str:
-    """Bytes with a sign: `+1.2 MB`."""
-    return f"{'-' if number < 0 else '+'}{size(abs(number))}"
-
-
 # Rows of each kind
 
 
@@ -379,7 +376,7 @@ def _layer(change: LayerChange) -> ChangeRow:
         SIGNS[change.change],
         f"layer {change.index + 1}",
         " -> ".join(dict.fromkeys(sizes)),
-        _cut(change.instruction) or "made by an instruction that the image does not name",
+        cut(change.instruction, _LONGEST) or "made by an instruction that the image does not name",
         abs((change.size_after or 0) - (change.size_before or 0)),
     )
 
@@ -392,7 +389,7 @@ def _base(comparison: Comparison) -> Iterator[ChangeRow]:
 
 def _variable(change: VariableChange) -> ChangeRow:
     before, after = (
-        _cut(value) if value is not None else "" for value in (change.before, change.after)
+        cut(value, _LONGEST) if value is not None else "" for value in (change.before, change.after)
     )
     text = f"is another value {after}" if before == after else _arrow(before, after)
     return ChangeRow(SIGNS[change.change], change.name, text)
@@ -401,7 +398,3 @@ def _variable(change: VariableChange) -> ChangeRow:
 def _arrow(before: str, after: str) -> str:
     """`a -> b`; the one there is where there is only one."""
     return f"{before} -> {after}" if before and after else before or after
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."

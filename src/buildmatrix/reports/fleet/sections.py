@@ -12,7 +12,15 @@ from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
 from buildmatrix.reports.fleet.totals import running
 from buildmatrix.reports.page.document import vendor_name
-from buildmatrix.reports.sections import Row, Section, drop_empty_columns, filled, limit, sentences
+from buildmatrix.reports.sections import (
+    Row,
+    Section,
+    drop_empty_columns,
+    filled,
+    limit,
+    sentences,
+    signed_size,
+)
 
 #: Section → how many of its rows are shown; all of those that are not named, and no section for 0.
 Limits: TypeAlias = Mapping[str, int]
@@ -35,12 +43,10 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
         _causes(answer),
         *_nodes(answer),
         _bytes(answer),
-        _worst(answer),
-        _running(answer),
+        *_worst(answer),
         _owners(answer),
         _vendors(answer),
-        _undecided(answer),
-        _left_out(answer),
+        *_reasons(answer),
         *_drift(answer),
         sentences("notes", "Notes", answer.report.notes),
     )
@@ -69,39 +75,40 @@ def share(part: int, whole: int) -> str:
     return f"{min(int(percent), 99) if part < whole else 100} %"
 
 
-def signed(number: int) -> str:
-    """Bytes more or less."""
-    return f"{'-' if number < 0 else '+'}{size(abs(number))}"
-
-
-def _query(**values: object) -> str:
-    return urlencode(values)
+def _row(*cells: str, **query: object) -> Row:
+    """A row, and what shows its images on the page."""
+    return Row(cells, urlencode(query))
 
 
 def _bytes(answer: FleetAnswer) -> Section:
     layers, pulls = answer.layers, answer.pulls
-    rows: list[tuple[str, int, int, str]] = []
-    if layers.layers:
-        rows.append(
-            (
-                count(layers.layers, "distinct layer"),
-                layers.size,
-                layers.unusable,
-                "unused in every image that has them",
-            )
-        )
-        if layers.unusable_open:
-            text = "of these, in layers of undecided images"
-            rows.append(("open", layers.size, layers.unusable_open, text))
-        if layers.unusable_in_some:
-            text = "unused in some images, used in others"
-            rows.append(("beside these", layers.size, layers.unusable_in_some, text))
-    rows.append((f"pulls of {count(pulls.images, answer.noun)}", pulls.size, pulls.unusable, ""))
-    if pulls.containers:
-        text = f"pulls for {count(pulls.containers, 'container')}"
-        rows.append(
-            (text, pulls.running, pulls.unusable_running, "as if each had pulled its image")
-        )
+    rows = (
+        (
+            count(layers.layers, "distinct layer"),
+            layers.size,
+            layers.unusable,
+            "unused in every image that has them",
+        ),
+        (
+            "open",
+            layers.size if layers.unusable_open else 0,
+            layers.unusable_open,
+            "of these, in layers of undecided images",
+        ),
+        (
+            "beside these",
+            layers.size if layers.unusable_in_some else 0,
+            layers.unusable_in_some,
+            "unused in some images, used in others",
+        ),
+        (f"pulls of {count(pulls.images, answer.noun)}", pulls.size, pulls.unusable, ""),
+        (
+            f"pulls for {count(pulls.containers, 'container')}",
+            pulls.running,
+            pulls.unusable_running,
+            "as if each had pulled its image",
+        ),
+    )
     return Section(
         "bytes",
         "Bytes that cannot be used",
@@ -120,17 +127,14 @@ def _causes(answer: FleetAnswer) -> Section:
     def row(place: int, cause: FleetCause) -> Row:
         first = cause.first
         about = f"{cause.title}: {first.message}" if len(cause.about) > 1 else first.message
-        text = f"{cause.fix} ({about})" if cause.fix else about
-        return Row(
-            (
-                first.severity,
-                ", ".join(cause.rules),
-                str(len(cause.results)),
-                size(cause.size) if cause.size else "",
-                str(len(cause.owners) or ""),
-                text,
-            ),
-            _query(cause=place),
+        return _row(
+            first.severity,
+            ", ".join(cause.rules),
+            str(len(cause.results)),
+            size(cause.size) if cause.size else "",
+            str(len(cause.owners) or ""),
+            f"{cause.fix} ({about})" if cause.fix else about,
+            cause=place,
         )
 
     return Section(
@@ -145,24 +149,19 @@ def _causes(answer: FleetAnswer) -> Section:
 
 def _nodes(answer: FleetAnswer) -> Iterator[Section]:
     def row(node: NodeAnswer) -> Row:
-        states = {state: len(results) for state, results in node.states.items()}
-        runs = sum(
-            number for state, number in states.items() if state not in ("refused", "undecided")
-        )
-        others = ", ".join(
-            f"{number} {state}"
-            for state, number in states.items()
-            if state not in ("refused", "undecided", "ok")
-        )
-        return Row(
-            (
-                node.node,
-                str(states.get("refused", 0)),
-                str(node.open),
-                str(runs),
-                f"{others}{' of these' if others else ''}",
-            ),
-            _query(node=node.node),
+        runs = {
+            state: len(results)
+            for state, results in node.states.items()
+            if state not in ("refused", "undecided")
+        }
+        others = ", ".join(f"{number} {state}" for state, number in runs.items() if state != "ok")
+        return _row(
+            node.node,
+            str(len(node.refused)),
+            str(node.open),
+            str(sum(runs.values())),
+            others and f"{others} of these",
+            node=node.node,
         )
 
     yield Section(
@@ -173,22 +172,20 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
         frozenset({1, 2, 3}),
         subject=0,
     )
-    asked = [node for node in answer.nodes if node.is_asked] or answer.nodes
     yield Section(
         "reasons",
         "What breaks there, and why",
         ("node class", "state", f"{answer.noun}s", "why"),
         tuple(
-            Row(
-                (
-                    node.node,
-                    reason.state,
-                    str(len(reason.results)),
-                    reason.text,
-                ),
-                _query(node=node.node, fit=reason.state),
+            _row(
+                node.node,
+                reason.state,
+                str(len(reason.results)),
+                reason.text,
+                node=node.node,
+                fit=reason.state,
             )
-            for node in asked
+            for node in [node for node in answer.nodes if node.is_asked] or answer.nodes
             for reason in node.reasons
             if reason.state in ("refused", "undecided")
         ),
@@ -199,14 +196,15 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
 
 def _image(result: FleetResult, *cells: str) -> Row:
     about = (result.state, owner_name(result.owner), result.backend, result.title)
-    return Row((*cells, *about), _query(q=result.title))
+    return _row(*cells, *about, q=result.title)
 
 
-def _worst(answer: FleetAnswer) -> Section:
-    return Section(
+def _worst(answer: FleetAnswer) -> Iterator[Section]:
+    about = ("state", "owner", "backend", answer.noun)
+    yield Section(
         "worst",
         f"{answer.noun.capitalize()}s with the most unused bytes",
-        ("unused", "of a pull of", "containers", "state", "owner", "backend", answer.noun),
+        ("unused", "of a pull of", "containers", *about),
         tuple(
             _image(
                 result,
@@ -219,13 +217,10 @@ def _worst(answer: FleetAnswer) -> Section:
         frozenset({0, 1, 2}),
         frozenset({3}),
     )
-
-
-def _running(answer: FleetAnswer) -> Section:
-    return Section(
+    yield Section(
         "running",
         "Running images with the most unused bytes in pulls",
-        ("unused", "containers", "each", "state", "owner", "backend", answer.noun),
+        ("unused", "containers", "each", *about),
         tuple(
             _image(
                 result,
@@ -241,25 +236,22 @@ def _running(answer: FleetAnswer) -> Section:
 
 
 def _owners(answer: FleetAnswer) -> Section:
-    owners = answer.owners
-    is_named = any(totals.owner for totals in owners)
+    is_named = any(totals.owner for totals in answer.owners)
     return Section(
         "owners",
         "Owners",
         (f"{answer.noun}s", "failed", "undecided", "unused", "containers", "owner"),
         tuple(
-            Row(
-                (
-                    str(totals.pulls.images),
-                    str(totals.failed),
-                    str(totals.undecided),
-                    size(totals.pulls.unusable),
-                    str(totals.pulls.containers or ""),
-                    owner_name(totals.owner),
-                ),
-                _query(owner=owner_name(totals.owner)),
+            _row(
+                str(totals.pulls.images),
+                str(totals.failed),
+                str(totals.undecided),
+                size(totals.pulls.unusable),
+                str(totals.pulls.containers or ""),
+                owner_name(totals.owner),
+                owner=owner_name(totals.owner),
             )
-            for totals in (owners if is_named else ())
+            for totals in (answer.owners if is_named else ())
         ),
         frozenset({0, 1, 2, 3, 4}),
     )
@@ -271,15 +263,13 @@ def _vendors(answer: FleetAnswer) -> Section:
         "Vendors, as installed",
         (f"{answer.noun}s", "bytes", "unused", f"in {answer.noun}s", "vendor"),
         tuple(
-            Row(
-                (
-                    str(totals.images),
-                    size(totals.size),
-                    size(totals.unusable),
-                    str(totals.unusable_images),
-                    vendor_name(totals.vendor),
-                ),
-                _query(vendor=vendor_name(totals.vendor)),
+            _row(
+                str(totals.images),
+                size(totals.size),
+                size(totals.unusable),
+                str(totals.unusable_images),
+                vendor_name(totals.vendor),
+                vendor=vendor_name(totals.vendor),
             )
             for totals in answer.vendors
             if totals.vendor
@@ -288,29 +278,27 @@ def _vendors(answer: FleetAnswer) -> Section:
     )
 
 
-def _undecided(answer: FleetAnswer) -> Section:
-    return Section(
+def _reasons(answer: FleetAnswer) -> Iterator[Section]:
+    """What is undecided, and what was not judged, with some of the images."""
+
+    def row(reason: ReasonGroup, **query: str) -> Row:
+        titles = listing((result.title for result in reason.results), 2)
+        return _row(str(len(reason.results)), f"{reason.text} ({titles})", **query)
+
+    yield Section(
         "undecided",
         "Undecided",
         (f"{answer.noun}s", "why"),
-        tuple(_reason(reason, _query(state="undecided")) for reason in answer.undecided),
+        tuple(row(reason, state="undecided") for reason in answer.undecided),
         frozenset({0}),
     )
-
-
-def _left_out(answer: FleetAnswer) -> Section:
-    return Section(
+    yield Section(
         "left-out",
         "Extras and groups that were not requested",
         (f"{answer.noun}s", "what"),
-        tuple(_reason(reason, _query(q=reason.results[0].title)) for reason in answer.left_out),
+        tuple(row(reason, q=reason.results[0].title) for reason in answer.left_out),
         frozenset({0}),
     )
-
-
-def _reason(reason: ReasonGroup, query: str) -> Row:
-    titles = listing((result.title for result in reason.results), 2)
-    return Row((str(len(reason.results)), f"{reason.text} ({titles})"), query)
 
 
 def _drift(answer: FleetAnswer) -> Iterator[Section]:
@@ -327,21 +315,19 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
         tuple(_change(change) for change in drift.changes),
         frozenset({1}),
         frozenset({0, 2, 3}),
-        lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} unused in "
-        "pulls of all",
+        lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed_size(more)} unused "
+        "in pulls of all",
     )
     yield Section(
         "drift-owners",
         "Since the earlier report, by owner",
         ("unused", "new", "gone", "worse", "better", "owner"),
         tuple(
-            Row(
-                (
-                    signed(row.more),
-                    *map(str, (row.new, row.gone, row.worse, row.better)),
-                    owner_name(row.owner),
-                ),
-                _query(owner=owner_name(row.owner)),
+            _row(
+                signed_size(row.more),
+                *map(str, (row.new, row.gone, row.worse, row.better)),
+                owner_name(row.owner),
+                owner=owner_name(row.owner),
             )
             for row in answer.owner_drift
         ),
@@ -359,15 +345,13 @@ def _change(change: FleetChange) -> Row:
         broken = f", breaks on {listing(value.refused, 2)}" if value.refused else ""
         return f"{value.state}{broken}"
 
-    return Row(
-        (
-            change.change,
-            signed(more) if more else "",
-            end(change.before),
-            end(change.after),
-            owner_name(change.owner),
-            change.backend,
-            change.title,
-        ),
-        _query(q=change.title),
+    return _row(
+        change.change,
+        signed_size(more) if more else "",
+        end(change.before),
+        end(change.after),
+        owner_name(change.owner),
+        change.backend,
+        change.title,
+        q=change.title,
     )

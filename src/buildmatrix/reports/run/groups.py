@@ -11,9 +11,8 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports.diff.sections import signed_size
 from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.sections import Item
+from buildmatrix.reports.sections import Item, signed_size
 
 # Fixes in words
 

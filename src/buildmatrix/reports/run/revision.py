@@ -9,10 +9,10 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
-from buildmatrix.reports.diff.sections import sections, signed_size
+from buildmatrix.reports.diff.sections import sections
 from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
-from buildmatrix.reports.sections import Row, Section, filled, sentences
+from buildmatrix.reports.sections import Row, Section, filled, sentences, signed_size
 
 # In words
 
