@@ -71,8 +71,7 @@ def _layer(item: Item, exploration: Exploration) -> Iterator[Detail]:
     if vendors:
         ordered = sorted(vendors, key=lambda name: -vendors[name])
         yield Detail("files of", ", ".join(f"{name} {size(vendors[name])}" for name in ordered))
-    instruction = " ".join(layer.instruction.split())
-    yield Detail("made by", instruction or "an instruction that the image does not record")
+    yield Detail("made by", words.made_by(layer.instruction))
     if item.note:
         yield Detail("stands in", item.note)
     if layer.is_base:
@@ -94,7 +93,7 @@ def _hidden(item: Item, exploration: Exploration) -> Iterator[Detail]:
         return
     buried = exploration.inventory.buried[int(item.key)]
     graph = exploration.source.graph
-    yield Detail("hidden", words.describe_hidden(graph, buried, size(buried.size)), "bad")
+    yield Detail("hidden", words.describe_hidden(graph, buried), "bad")
     if buried.names:
         yield Detail("holds", listing(buried.names, MOST))
 

@@ -15,6 +15,7 @@ from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict, keep_worst
 from buildmatrix.reports.why.model import Graph
+from buildmatrix.reports.why.words import made_by
 
 #: Depth of the folder names of files that nothing installed.
 _DEPTH = 2
@@ -316,13 +317,10 @@ def _make_layers(inventory: Inventory, files: Files, graph: Graph) -> tuple[Item
         seen = sum(child.size for child in children)
         whole = max(layer.size, seen + layer.hidden)
         place = graph.places[number] if number < len(graph.places) else ""
-        text = (
-            " ".join(layer.instruction.split()) or "an instruction that the image does not record"
-        )
         items.append(
             make_item(
                 "layer",
-                f"{number + 1} {text}",
+                f"{number + 1} {made_by(layer.instruction)}",
                 whole,
                 wasted=layer.hidden + sum(child.wasted for child in children),
                 vendors=_sort_vendors(children),

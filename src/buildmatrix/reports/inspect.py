@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from buildmatrix.base.text import count, listing, printable, size
@@ -12,7 +13,9 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.inventory.model import Artefact, Binary, Distribution, Unread
 from buildmatrix.facts.symbols import Imports
-from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.reports.sections import Section, cut, filled, sentences
+from buildmatrix.reports.terminal import Painter, draw, wrapped
+from buildmatrix.reports.why.words import made_by
 
 # Data; JSON uses these names
 
@@ -151,7 +154,7 @@ class Inspections:
     files: tuple[Inspection, ...]
 
 
-# Contents of a wheel, an image or a tree
+# Text: the parts of an inspection as sections
 
 
 #: Distributions that are listed by name; JSON has all.
@@ -160,24 +163,181 @@ _MAX_LISTED = 20
 _ARCHITECTURES = 12
 #: Characters of an instruction.
 _INSTRUCTION = 120
+#: Sections of an ELF object that are shown although the catalogue is silent about them: the
+#: largest.
+_LARGEST_SECTIONS = 6
+#: Items of one list that are shown; JSON has them all.
+_SHOWN = 12
+#: Sections that say something whatever they hold.
+_TELLING = (".note.dlopen", ".gnu_debugdata", ".nv_fatbin", ".hip_fatbin", "__nv_relfatbin")
+# DT_FLAGS_1, as binutils spells them.
+_FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "NODEFLIB",
+          0x08000000: "PIE"}  # fmt: skip
+_USE = {
+    "": "",
+    "native": "",
+    "jit": ": compiled by the driver when a program starts",
+    "none": ": not usable there",
+}
+#: Intermediate code of link-time optimization, which the driver itself does not compile.
+_LINKED = ": compiled when a program links it at run time"
 
 
-def lists(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Return titles and lines; empty parts are omitted."""
-    yield (
-        "by vendor and role",
-        [share_line(share) for share in contents.shares] or ["nothing of a vendor"],
+def render(inspections: Inspections, *, width: int, color: bool) -> str:
+    """The inspections one after the other, wrapped at `width` columns."""
+    paint, width = Painter(color), max(width, 40)
+    texts = (_lines(inspection, width, paint) for inspection in inspections.files)
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in texts)
+
+
+def _lines(inspection: Inspection, width: int, paint: Painter) -> Iterator[str]:
+    path = paint(printable(inspection.path), "bold")
+    yield f"{path}  {size(inspection.size)}, {_kind(inspection)}"
+    if inspection.kind == "elf":
+        elf = inspection.binaries[0].elf
+        yield from chain(*draw([_elf_fields(elf)], width, paint))
+        yield from _imports(elf, inspection.imports, width, paint)
+    for section in filled(*_sections(inspection)):
+        margin = "  " if section.title else ""
+        (lines,) = draw([section], width - len(margin), paint)
+        yield from (margin + line for line in lines)
+
+
+def _kind(inspection: Inspection) -> str:
+    contents = inspection.contents
+    if inspection.kind == "elf":
+        elf = inspection.binaries[0].elf
+        order = "little" if elf.little_endian else "big"
+        return f"ELF {elf.bits}-bit {order}-endian {elf.machine} {elf.type}"
+    if inspection.kind == "variants":
+        return f"{count(len(inspection.variants), 'variant')} of a release"
+    if inspection.kind == "tree" and contents is not None:
+        return f"{count(contents.files, 'file')}, {contents.binaries} of them ELF"
+    return inspection.kind
+
+
+def _sections(inspection: Inspection) -> Iterator[Section]:
+    kind, contents = inspection.kind, inspection.contents
+    if kind == "elf":
+        yield from _elf(inspection.binaries[0].elf)
+    if kind == "wheel":
+        for item in inspection.distributions:
+            yield _fields(
+                ("distribution", f"{item.name} {item.version}"),
+                ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
+            )
+            yield _list("requires", item.requires)
+        yield from _variants(inspection)
+    if contents is not None:
+        yield from _contents(contents)
+    if kind in ("tree", "variants"):
+        yield from _variants(inspection)
+    if kind in ("wheel", "archive"):
+        binaries = sorted(inspection.binaries, key=lambda binary: (-binary.size, binary.path))
+        yield _list("binaries", map(_binary, binaries))
+    if kind == "wheel":
+        kinds = Counter(artefact.kind for artefact in inspection.artefacts)
+        others = (f"{number} {name}" for name, number in kinds.items())
+        yield _list("other files of compilers and devices", others)
+    if kind not in ("tree", "variants"):
+        opinion = list(_opinion(inspection)) or ["nothing in it belongs to a vendor"]
+        yield sentences("opinion", "the catalogue's opinion", opinion)
+    unread = (
+        f"{item.path}: {item.why}" if kind in ("wheel", "tree") else item.why
+        for item in inspection.unread
     )
+    yield sentences("unread", "not read", unread)
+
+
+def _fields(*fields: tuple[str, str | None]) -> Section:
+    return sentences("fields", "", (f"{name}: {value}" for name, value in fields if value))
+
+
+def _list(title: str, items: Iterable[str]) -> Section:
+    """The first items of a list, and how many more there are."""
+    lines = list(items)
+    more = [f"and {len(lines) - _SHOWN} more (--format json has all)"] if lines[_SHOWN:] else []
+    return sentences(title, title, [*lines[:_SHOWN], *more])
+
+
+# One ELF object
+
+
+def _elf_fields(elf: Elf) -> Section:
+    return _fields(
+        ("soname", elf.soname),
+        ("build-id", elf.build_id),
+        ("interpreter", elf.interpreter),
+        ("RPATH", ":".join(elf.rpath)),
+        ("RUNPATH", ":".join(elf.runpath)),
+        ("flags", " ".join(name for bit, name in _FLAGS.items() if elf.flags_1 & bit)),
+        ("ABI tag", elf.abi_tag),
+        ("needs", elf.isa_needed),
+        ("uses", elf.isa_used),
+    )
+
+
+def _imports(elf: Elf, imports: Sequence[Imports], width: int, paint: Painter) -> Iterator[str]:
+    by_library = {item.library: item.symbols for item in imports}
+    libraries = dict.fromkeys((*elf.needed, *by_library))
+    if libraries:
+        yield "  " + paint("NEEDED, with the symbols imported by version", "bold")
+    for library in libraries:
+        symbols = by_library.get(library, ())
+        name = "of an unknown library (no symbol version)" if library is None else library
+        yield f"    {printable(name)}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
+        yield from wrapped(listing(symbols, _SHOWN), width, " " * 6, " " * 8)
+
+
+def _elf(elf: Elf) -> Iterator[Section]:
+    yield sentences(
+        "versions",
+        "version needs",
+        (f"{need.library}: {', '.join(need.versions)}" for need in elf.version_needs),
+    )
+    on_disk = [section for section in elf.sections if not section.nobits]
+    largest = sorted(on_disk, key=lambda section: -section.size)[:_LARGEST_SECTIONS]
+    telling = {*_TELLING, *(code.section for code in elf.device_code)}
+    yield _list(
+        "sections",
+        (
+            f"{section.name}  {size(section.size)} at {section.offset:#x}"
+            for section in elf.sections
+            if section in largest or section.name in telling
+        ),
+    )
+    yield sentences("code", "device code", _device_code(elf))
+    yield _list(
+        "declared dlopen",
+        (f"{' or '.join(note.sonames)} ({note.priority})" for note in elf.dlopen_notes),
+    )
+    yield _list("library names in its data", dict.fromkeys(item.text for item in elf.literals))
+    yield _list("signs of static libraries", (mark.name for mark in elf.marks))
+
+
+def _device_code(elf: Elf) -> Iterator[str]:
+    for code in elf.device_code:
+        arch = code.arch or f"architecture unknown ({code.note or 'the bytes do not say'})"
+        packed = f", {code.compressed} compressed" if code.compressed else ""
+        where = f" in {code.section}" if code.section else ""
+        yield f"{code.format} {code.kind} {arch}: {code.count} x, {size(code.size)}{packed}{where}"
+
+
+# Contents of a wheel, an image or a tree
+
+
+def _contents(contents: Contents) -> Iterator[Section]:
+    shares = map(_share, contents.shares) if contents.shares else ["nothing of a vendor"]
+    yield sentences("shares", "by vendor and role", shares)
     if len(contents.distributions) > 1:
-        yield "by distribution", list(_distributions(contents))
-    if contents.layers:
-        yield "by layer", list(_layers(contents))
-    if contents.architectures:
-        yield _title(contents), list(_architectures(contents))
+        yield sentences("distributions", "by distribution", _distributions(contents))
+    yield sentences("layers", "by layer", _layers(contents))
+    where = f", for {contents.machines.name}" if contents.machines is not None else ""
+    title = f"device code by architecture{where}"
+    yield sentences("architectures", title, _architectures(contents))
 
 
-def share_line(share: Share) -> str:
-    """One vendor in one role."""
+def _share(share: Share) -> str:
     names = listing(share.architectures, _ARCHITECTURES, " ")
     return (
         f"{share.vendor} {share.role} ({share.backend}): "
@@ -198,10 +358,7 @@ def _distributions(contents: Contents) -> Iterator[str]:
 
 def _layers(contents: Contents) -> Iterator[str]:
     for number, layer in enumerate(contents.layers, 1):
-        text = (
-            " ".join(layer.instruction.split()) or "an instruction that the image does not record"
-        )
-        text = text if len(text) <= _INSTRUCTION else text[: _INSTRUCTION - 4] + " ..."
+        text = cut(made_by(layer.instruction), _INSTRUCTION)
         hidden = f", {size(layer.hidden)} of it hidden by later layers" if layer.hidden else ""
         yield f"{number}  {size(layer.size)}{hidden}{_backends(layer.backends)}: {text}"
 
@@ -209,11 +366,6 @@ def _layers(contents: Contents) -> Iterator[str]:
 def _backends(backends: Mapping[str, int]) -> str:
     parts = [f"{name} {size(bytes_)}" for name, bytes_ in backends.items() if bytes_]
     return f" ({', '.join(parts)})" if parts else ""
-
-
-def _title(contents: Contents) -> str:
-    title = "device code by architecture"
-    return title if contents.machines is None else f"{title}, for {contents.machines.name}"
 
 
 def _architectures(contents: Contents) -> Iterator[str]:
@@ -226,201 +378,19 @@ def _architectures(contents: Contents) -> Iterator[str]:
         yield f"{size(useless)} in all are not usable there"
 
 
-_USE = {
-    "": "",
-    "native": "",
-    "jit": ": compiled by the driver when a program starts",
-    "none": ": not usable there",
-}
-#: Intermediate code of link-time optimization, which the driver itself does not compile.
-_LINKED = ": compiled when a program links it at run time"
-
-
-# Text of an inspection
-
-
-_INDENT = "  "
-#: Sections that are shown although the catalogue is silent about them: the largest.
-_LARGEST_SECTIONS = 6
-#: Items of one list that are shown; JSON has them all.
-_SHOWN = 12
-#: Sections that say something whatever they hold.
-_TELLING = (".note.dlopen", ".gnu_debugdata", ".nv_fatbin", ".hip_fatbin", "__nv_relfatbin")
-# DT_FLAGS_1, as binutils spells them.
-_FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "NODEFLIB",
-          0x08000000: "PIE"}  # fmt: skip
-
-
-def render(inspections: Inspections, *, width: int, color: bool) -> str:
-    """The inspections one after the other, wrapped at `width` columns."""
-    writer = _InspectionWriter(max(width, 40), Painter(color))
-    return "\n".join("\n".join(writer.lines(inspection)) + "\n" for inspection in inspections.files)
-
-
-class _InspectionWriter:
-    def __init__(self, width: int, paint: Painter) -> None:
-        self._width = width
-        self._paint = paint
-
-    def lines(self, inspection: Inspection) -> Iterator[str]:
-        head = f"{self._paint(printable(inspection.path), 'bold')}  {size(inspection.size)}"
-        if inspection.kind == "elf":
-            elf = inspection.binaries[0].elf
-            yield f"{head}, {_format(elf)}"
-            yield from self._elf(elf, inspection)
-        elif inspection.kind == "archive":
-            yield f"{head}, archive"
-            yield from self._list("binaries", map(_binary, _by_size(inspection.binaries)))
-        elif inspection.kind == "wheel":
-            yield f"{head}, wheel"
-            yield from self._wheel(inspection)
-        elif inspection.kind == "variants":
-            yield f"{head}, {count(len(inspection.variants), 'variant')} of a release"
-            yield from self._variants(inspection)
-        elif inspection.kind == "tree" and inspection.contents is not None:
-            files, binaries = inspection.contents.files, inspection.contents.binaries
-            yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
-            for title, lines in lists(inspection.contents):
-                yield from self._list(title, lines, most=None)
-            yield from self._variants(inspection)
-        else:
-            yield f"{head}, {inspection.kind}"
-        if inspection.kind not in ("tree", "variants"):
-            yield from self._opinion(inspection)
-        names_paths = inspection.kind in ("wheel", "tree")
-        unread = [
-            f"{item.path}: {item.why}" if names_paths else item.why for item in inspection.unread
-        ]
-        yield from self._list("not read", unread, most=None)
-
-    # One ELF object
-
-    def _elf(self, elf: Elf, inspection: Inspection) -> Iterator[str]:
-        yield from self._fields(
-            ("soname", elf.soname),
-            ("build-id", elf.build_id),
-            ("interpreter", elf.interpreter),
-            ("RPATH", ":".join(elf.rpath) if elf.rpath else None),
-            ("RUNPATH", ":".join(elf.runpath) if elf.runpath else None),
-            ("flags", " ".join(name for bit, name in _FLAGS.items() if elf.flags_1 & bit)),
-            ("ABI tag", elf.abi_tag),
-            ("needs", elf.isa_needed),
-            ("uses", elf.isa_used),
+def _variants(inspection: Inspection) -> Iterator[Section]:
+    for variant in inspection.variants:
+        uses = (
+            f"{use.machines}: {use.use.replace('-', ' ')}"
+            + (f" ({use.reason})" if use.reason else "")
+            for use in variant.uses
         )
-        yield from self._imports(elf, inspection.imports)
-        yield from self._list(
-            "version needs",
-            (f"{need.library}: {', '.join(need.versions)}" for need in elf.version_needs),
-            most=None,
-        )
-        yield from self._list("sections", self._sections(elf))
-        yield from self._list("device code", _device_code(elf), most=None)
-        yield from self._list(
-            "declared dlopen",
-            (f"{' or '.join(note.sonames)} ({note.priority})" for note in elf.dlopen_notes),
-        )
-        names = dict.fromkeys(literal.text for literal in elf.literals)
-        yield from self._list("library names in its data", names)
-        yield from self._list("signs of static libraries", (mark.name for mark in elf.marks))
-
-    def _imports(self, elf: Elf, imports: Sequence[Imports]) -> Iterator[str]:
-        by_library = {item.library: item.symbols for item in imports}
-        if elf.needed or imports:
-            yield self._title("NEEDED, with the symbols imported by version")
-        for library in dict.fromkeys((*elf.needed, *(item.library for item in imports))):
-            symbols = by_library.get(library, ())
-            name = (
-                "of an unknown library (no symbol version)"
-                if library is None
-                else printable(library)
-            )
-            yield f"{_INDENT * 2}{name}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
-            if symbols:
-                yield from self._wrapped(listing(symbols, _SHOWN), _INDENT * 3)
-
-    def _sections(self, elf: Elf) -> Iterator[str]:
-        on_disk = [section for section in elf.sections if not section.nobits]
-        largest = sorted(on_disk, key=lambda section: -section.size)[:_LARGEST_SECTIONS]
-        coded = {code.section for code in elf.device_code}
-        for section in elf.sections:
-            if section in largest or section.name in coded or section.name in _TELLING:
-                yield f"{section.name}  {size(section.size)} at {section.offset:#x}"
-
-    # A wheel
-
-    def _wheel(self, inspection: Inspection) -> Iterator[str]:
-        for item in inspection.distributions:
-            yield from self._fields(
-                ("distribution", f"{item.name} {item.version}"),
-                ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
-            )
-            yield from self._list("requires", item.requires)
-        yield from self._variants(inspection)
-        for title, lines in lists(inspection.contents) if inspection.contents is not None else ():
-            yield from self._list(title, lines, most=None)
-        yield from self._list("binaries", map(_binary, _by_size(inspection.binaries)))
-        kinds = Counter(artefact.kind for artefact in inspection.artefacts)
-        yield from self._list(
-            "other files of compilers and devices",
-            (f"{number} {kind}" for kind, number in kinds.items()),
-        )
-
-    def _variants(self, inspection: Inspection) -> Iterator[str]:
-        for variant in inspection.variants:
-            lines = [
-                *(variant.properties or ("without properties: it fits everywhere",)),
-                *(
-                    f"{use.machines}: {use.use.replace('-', ' ')}"
-                    + (f" ({use.reason})" if use.reason else "")
-                    for use in variant.uses
-                ),
-            ]
-            of = f" of {variant.distribution}" if inspection.kind == "tree" else ""
-            yield from self._list(f"variant {variant.label}{of}", lines, most=None)
-
-    # Both
-
-    def _opinion(self, inspection: Inspection) -> Iterator[str]:
-        if inspection.kind in ("wheel", "archive"):
-            lines = _together(inspection.evidence)
-        else:
-            lines = [_evidence_line(item) for item in inspection.evidence]
-        nothing = ["nothing in it belongs to a vendor"]
-        yield from self._list("the catalogue's opinion", lines or nothing, most=None)
-
-    def _title(self, text: str) -> str:
-        return _INDENT + self._paint(text, "bold")
-
-    def _fields(self, *fields: tuple[str, str | None]) -> Iterator[str]:
-        for name, value in fields:
-            if value:
-                yield from self._wrapped(f"{name}: {value}", _INDENT)
-
-    def _list(self, title: str, items: Iterable[str], most: int | None = _SHOWN) -> Iterator[str]:
-        lines = list(items)
-        if not lines:
-            return
-        yield self._title(title)
-        for line in lines[:most]:
-            yield from self._wrapped(line, _INDENT * 2)
-        if most is not None and len(lines) > most:
-            yield f"{_INDENT * 2}and {len(lines) - most} more (--format json has all)"
-
-    def _wrapped(self, text: str, indent: str) -> list[str]:
-        return wrapped(text, self._width, indent, indent + _INDENT)
+        of = f" of {variant.distribution}" if inspection.kind == "tree" else ""
+        properties = variant.properties or ("without properties: it fits everywhere",)
+        yield sentences("variant", f"variant {variant.label}{of}", [*properties, *uses])
 
 
-def _format(elf: Elf) -> str:
-    order = "little" if elf.little_endian else "big"
-    return f"ELF {elf.bits}-bit {order}-endian {elf.machine} {elf.type}"
-
-
-def _device_code(elf: Elf) -> Iterator[str]:
-    for code in elf.device_code:
-        arch = code.arch or f"architecture unknown ({code.note or 'the bytes do not say'})"
-        packed = f", {code.compressed} compressed" if code.compressed else ""
-        where = f" in {code.section}" if code.section else ""
-        yield f"{code.format} {code.kind} {arch}: {code.count} x, {size(code.size)}{packed}{where}"
+# Both
 
 
 def _binary(binary: Binary) -> str:
@@ -428,23 +398,17 @@ def _binary(binary: Binary) -> str:
     return f"{binary.path}  {size(binary.size)}; needs {needed}"
 
 
-def _by_size(binaries: Iterable[Binary]) -> list[Binary]:
-    return sorted(binaries, key=lambda binary: (-binary.size, binary.path))
-
-
-def _evidence_line(item: Evidence) -> str:
-    return (
-        f"{item.vendor} ({item.backend}) {item.role}, {item.kind}: {item.detail} "
-        f"[{item.weight}, confidence {item.confidence}]"
-    )
-
-
-def _together(evidence: Sequence[Evidence]) -> list[str]:
-    """Evidence that many files give is shown once."""
-    groups: dict[str, list[str]] = {}
-    for item in evidence:
-        groups.setdefault(_evidence_line(item), []).append(item.path)
-    return [
-        f"{line} {paths[0]}" + (f" and {count(len(paths) - 1, 'more file')}" if paths[1:] else "")
-        for line, paths in groups.items()
-    ]
+def _opinion(inspection: Inspection) -> Iterator[str]:
+    """The catalogue's evidence; what many files of a wheel or an archive give is said once."""
+    has_paths = inspection.kind in ("wheel", "archive")
+    paths: dict[str, list[str]] = {}
+    for item in inspection.evidence:
+        line = (
+            f"{item.vendor} ({item.backend}) {item.role}, {item.kind}: {item.detail} "
+            f"[{item.weight}, confidence {item.confidence}]"
+        )
+        if not has_paths:
+            yield line
+        paths.setdefault(line, []).append(item.path)
+    for line, (first, *others) in paths.items() if has_paths else ():
+        yield f"{line} {first}" + (f" and {count(len(others), 'more file')}" if others else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -120,57 +120,51 @@ class Verification:
 # Text
 
 
-_INDENT = "  "
-
-
 def render(verification: Verification, *, width: int, color: bool) -> str:
     """The answer first, then each reason or what the proof says."""
-    paint = Painter(color)
-    return "\n".join(_lines(verification, max(width, 40), paint)) + "\n"
+    return "\n".join(_lines(verification, max(width, 40), Painter(color))) + "\n"
 
 
 def _lines(held: Verification, width: int, paint: Painter) -> Iterator[str]:
+    def say(texts: Iterable[str]) -> list[str]:
+        return [line for text in texts for line in wrapped(text, width, "  ", "    ")]
+
     state = paint("verified", "green") if held.verified else paint("REFUSED", "red")
     yield f"{state}  {printable(held.source)} for {printable(held.backend)}"
-    yield f"{_INDENT}{printable(held.repository)}@{printable(held.digest)}"
-    for refusal in held.refusals:
-        for line in wrapped(refusal.message, width, _INDENT, _INDENT * 2):
-            yield paint(line, "red")
-    if held.proof is not None:
-        yield from _proof(held.proof, width, paint)
-    for note in held.notes:
-        yield from wrapped(f"note: {note}", width, _INDENT, _INDENT * 2)
+    yield f"  {printable(held.repository)}@{printable(held.digest)}"
+    yield from (paint(line, "red") for line in say(item.message for item in held.refusals))
+    if (proof := held.proof) is not None:
+        yield from say(_origin(proof))
+        states = [f"{gate} {paint.state(state)}" for gate, state in proof.gates.items()]
+        findings = ", ".join(count(number, name) for name, number in proof.findings.items())
+        yield f"  {'  '.join(states)}  {findings}, {len(proof.accepted)} accepted"
+        yield from say(_details(proof))
+    yield from say(f"note: {note}" for note in held.notes)
 
 
-def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
+def _origin(proof: Proof) -> Iterator[str]:
     subject = f"{proof.target} ({proof.backend} {proof.runtime}, {proof.platform})"
-    yield from wrapped(f"judged {proof.judged} as {subject}", width, _INDENT, _INDENT * 2)
+    yield f"judged {proof.judged} as {subject}"
     if proof.identity is not None:
-        text = f"signed by {proof.identity}, as {proof.issuer} knows it"
-        yield from wrapped(text, width, _INDENT, _INDENT * 2)
-    judge = f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
-    yield from wrapped(judge, width, _INDENT, _INDENT * 2)
-    states = [f"{gate} {paint.state(state)}" for gate, state in proof.gates.items()]
-    findings = ", ".join(count(number, name) for name, number in proof.findings.items())
-    yield f"{_INDENT}{'  '.join(states)}  {findings}, {len(proof.accepted)} accepted"
+        yield f"signed by {proof.identity}, as {proof.issuer} knows it"
+    yield f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
+
+
+def _details(proof: Proof) -> Iterator[str]:
     for item in proof.accepted:
         owner = f" by {item.owner}" if item.owner else ""
         until = f" until {item.expires}" if item.expires else ""
-        text = f"accepted{owner}{until}: {item.reason}"
-        yield from wrapped(text, width, _INDENT, _INDENT * 2)
-    counted = [_count_severity(rule, severity) for rule, severity in proof.severities.items()]
+        yield f"accepted{owner}{until}: {item.reason}"
+    counted = [
+        f"{printable(rule)} counts as {severity} (its rule: {rule_of(rule).severity})"
+        for rule, severity in proof.severities.items()
+    ]
     if counted:
-        yield from wrapped(f"by the policy {', '.join(counted)}", width, _INDENT, _INDENT * 2)
+        yield f"by the policy {', '.join(counted)}"
     if proof.rungs_passed is not None:
         passed = ", ".join(proof.rungs_passed) or "no rung"
-        text = f"passed where it was built: {passed} of preflight"
-        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+        yield f"passed where it was built: {passed} of preflight"
     if proof.smoke_not_run:
-        text = f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
-        yield from wrapped(text, width, _INDENT, _INDENT * 2)
-    yield from wrapped(f"lock {proof.lock}", width, _INDENT, _INDENT * 2)
-    yield from wrapped(f"attestation {proof.attestation}", width, _INDENT, _INDENT * 2)
-
-
-def _count_severity(rule: str, severity: PolicySeverity) -> str:
-    return f"{printable(rule)} counts as {severity} (its rule: {rule_of(rule).severity})"
+        yield f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
+    yield f"lock {proof.lock}"
+    yield f"attestation {proof.attestation}"

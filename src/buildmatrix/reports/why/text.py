@@ -10,7 +10,6 @@ from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Node, Use
-from buildmatrix.reports.why.words import other_names
 
 _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.
@@ -19,6 +18,11 @@ _SHOWN = 6
 #: Longest word shown; JSON has all of it.
 _LONG = re.compile(r"(\S{120})\S{80,}(\S{120})")
 
+#: Kinds of nodes that are called otherwise, and several of them.
+_NOUNS = {
+    "library": ("name without a file", "names without a file"),
+    "embedded": ("copy inside another file", "copies inside other files"),
+}
 _KINDS = {
     "backend": "everything of the backend",
     "vendor": "everything of the vendor",
@@ -58,7 +62,7 @@ class _AnswerWriter:
             yield from self._rest(answer.left_out)
         for buried in answer.question.buried[:_SHOWN]:
             yield ""
-            text = words.describe_hidden(self._graph, buried, size(buried.size))
+            text = words.describe_hidden(self._graph, buried)
             yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
         if len(answer.question.buried) > _SHOWN:
             yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
@@ -69,18 +73,9 @@ class _AnswerWriter:
     def _summary(self) -> str:
         question = self._answer.question
         kinds = Counter(node.kind for node in question.nodes)
-        names = {
-            "file": "file",
-            "library": "name without a file",
-            "embedded": "copy inside another file",
-        }
         parts = []
         for kind, number in kinds.items():
-            noun = names.get(kind, kind)
-            plural = {
-                "name without a file": "names without a file",
-                "copy inside another file": "copies inside other files",
-            }.get(noun, f"{noun}s")
+            noun, plural = _NOUNS.get(kind, (kind, f"{kind}s"))
             parts.append(f"{number} {noun if number == 1 else plural}")
         meaning = _KINDS[question.kind]
         return f"{question.text} ({meaning}) in {self._answer.source}: {', '.join(parts)}"
@@ -104,9 +99,8 @@ class _AnswerWriter:
         node = subject.node
         head = self._paint(_cut(self._short(node.label)), "bold")
         yield head + (f"  {size(node.size)}" if node.size else "")
-        others = other_names(self._answer.question, node)
-        if others:
-            yield from self._field("by a link or its SONAME it is also", listing(others, _SHOWN))
+        if also := words.other_names(self._answer.question, node):
+            yield from self._field("by a link or its SONAME it is also", listing(also, _SHOWN))
         yield from self._wrapped(self._state(subject), _INDENT)
         for chain in subject.chains:
             yield from self._chain(chain)
@@ -114,7 +108,7 @@ class _AnswerWriter:
             yield from self._wrapped("no chain leads to it", _INDENT)
         yield from self._others(subject)
         if node.embedded is not None:
-            yield from self._field("copy", words.copy(node.embedded, size(node.embedded.size)))
+            yield from self._field("copy", words.copy(node.embedded))
         if subject.use is not None:
             yield from self._field("symbols", _symbols(subject.use))
         yield from self._linkers(subject)
@@ -129,55 +123,47 @@ class _AnswerWriter:
         if node.kind == "file" and node.text and node.owner is None and not begins:
             yield from self._field("brought by", node.text)
         if subject.brought is not None:
-            yield from self._field("brought by", self._line(subject.brought))
+            names = (self._graph.nodes[id].label for id in subject.brought.ids[:-1])
+            yield from self._field("brought by", " → ".join(names))
         if subject.claims:
-            names = listing((child.label for child in subject.claims), _SHOWN)
-            yield from self._field(
-                "also listed by", f"{names}: what was installed last overwrote the other's file"
-            )
+            others = listing((child.label for child in subject.claims), _SHOWN)
+            text = f"{others}: what was installed last overwrote the other's file"
+            yield from self._field("also listed by", text)
         put = words.layer(self._graph, node)
         if put is not None:
             yield from self._field("put there by", put)
 
     def _state(self, subject: AnsweredNode) -> str:
         node = subject.node
-        links = len(
-            {edge.source for edge in subject.links if edge.certain or subject.state == "unfound"}
-        )
-        opens = len({edge.source for edge in subject.opens})
+        links = {
+            edge.source for edge in subject.links if edge.certain or subject.state == "unfound"
+        }
+        opens = {edge.source for edge in subject.opens}
+        linked = f"linked by {count(len(links), 'file')}"
+        opened = f"{count(len(opens), 'file')} may open it"
         match subject.state:
             case "linked":
-                return f"linked by {count(links, 'file')}, the shortest chain is:"
+                return f"{linked}, the shortest chain is:"
             case "unfound":
-                return (
-                    f"linked by {count(links, 'file')}, and the loader does not find it for them; "
-                    "the shortest chain is:"
-                )
+                return f"{linked}, and the loader does not find it for them; the shortest chain is:"
             case "missing" if self._graph.is_partial:
-                return (
-                    f"linked by {count(links, 'file')}; the report does not say whether a file has "
-                    "that name:"
-                )
+                return f"{linked}; the report does not say whether a file has that name:"
             case "missing" if node.text:
-                return f"linked by {count(links, 'file')}; no file has this name: it is {node.text}"
+                return f"{linked}; no file has this name: it is {node.text}"
+            case "missing" if self._graph.is_root:
+                return f"{linked}, and not found by the loader:"
             case "missing":
-                where = (
-                    ""
-                    if self._graph.is_root
-                    else " (the system may have it: this is only part of a system)"
+                return (
+                    f"{linked}, and not found by the loader (the system may have it: this is only "
+                    "part of a system):"
                 )
-                return f"linked by {count(links, 'file')}, and not found by the loader{where}:"
             case "opened":
-                return f"nothing links it; {count(opens, 'file')} may open it by its name:"
+                return f"nothing links it; {opened} by its name:"
             case "absent" if self._graph.is_partial:
-                return f"no finding links it; {count(opens, 'file')} may open it:"
+                return f"no finding links it; {opened}:"
             case "absent":
-                no_file = (
-                    f"no file has this name (it is {node.text})"
-                    if node.text
-                    else "no file has this name"
-                )
-                return f"{no_file}, nothing links it; {count(opens, 'file')} may open it:"
+                known = f" (it is {node.text})" if node.text else ""
+                return f"no file has this name{known}, nothing links it; {opened}:"
             case "embedded":
                 return "a copy inside another file, invisible to the loader:"
             case "installed":
@@ -229,15 +215,10 @@ class _AnswerWriter:
             why = "" if is_redundant else words.reason(edge)
             yield from self._hop(depth, node.label, why)
 
-    def _hop(self, depth: int, label: str, why: str) -> Iterator[str]:
+    def _hop(self, depth: int, label: str, why: str) -> list[str]:
         lead = _INDENT * (depth + 1) + ("└ " if depth else "")
         text = self._short(label) + (f"  ({self._short(why)})" if why else "")
-        lines = self._wrapped(text, lead, " " * len(lead) + _INDENT)
-        yield from lines
-
-    def _line(self, chain: Chain) -> str:
-        names = [chain.start.label, *(self._graph.nodes[edge.target].label for edge in chain.edges)]
-        return " → ".join(names[:-1])
+        return self._wrapped(text, lead, " " * len(lead) + _INDENT)
 
     # Many nodes
 
@@ -263,8 +244,8 @@ class _AnswerWriter:
             return text
         return text.replace(f"/{self._site}", "…/").replace(self._site, "…/")
 
-    def _field(self, name: str, text: str) -> Iterator[str]:
-        yield from self._wrapped(f"{name}: {self._short(text)}", _INDENT)
+    def _field(self, name: str, text: str) -> list[str]:
+        return self._wrapped(f"{name}: {self._short(text)}", _INDENT)
 
     def _wrapped(self, text: str, indent: str, further: str | None = None) -> list[str]:
         return wrapped(

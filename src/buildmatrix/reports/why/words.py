@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from buildmatrix.base.text import listing
+from buildmatrix.base.text import count, listing, size
 from buildmatrix.facts.inventory.model import ShadowedFiles
+from buildmatrix.reports.sections import cut
 from buildmatrix.reports.why.model import Edge, Embedded, Graph, Node, Question
 
 #: Folders of a failed search that are shown.
@@ -97,15 +98,16 @@ def searched_places(edge: Edge) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def copy(embedded: Embedded, size: str) -> str:
-    """Describe code inside of a file; `size` is its size in words."""
+def copy(embedded: Embedded) -> str:
+    """Describe code inside of a file."""
     parts = []
     if embedded.section is not None:
         parts.append(f"section {embedded.section}")
     if embedded.offset is not None:
         parts.append(f"at byte {embedded.offset:#x}")
     if embedded.size:
-        parts.append(size if embedded.kind == "device-code" else f"about {size}")
+        about = "" if embedded.kind == "device-code" else "about "
+        parts.append(about + size(embedded.size))
     if embedded.architectures:
         parts.append(f"for {listing(embedded.architectures, MOST_ARCHITECTURES, ' ')}")
     elif embedded.kind == "device-code":
@@ -126,20 +128,21 @@ def layer(graph: Graph, node: Node) -> str | None:
 def _instruction(graph: Graph, layer: int) -> str:
     """`layer 6 of 9: RUN pip install ...`"""
     instruction = graph.layers[layer].instruction if layer < len(graph.layers) else ""
-    text = " ".join(instruction.split()) or "an instruction that the image does not record"
-    if len(text) > LONGEST_INSTRUCTION:
-        text = text[: LONGEST_INSTRUCTION - 4] + " ..."
+    text = cut(made_by(instruction), LONGEST_INSTRUCTION)
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
 
 
-def describe_hidden(graph: Graph, item: ShadowedFiles, size: str) -> str:
-    """Describe files that layers hide: which layer brought and which removed them; `size` is in
-    words.
-    """
+def made_by(instruction: str) -> str:
+    """The instruction of a layer on one line, or that there is none."""
+    return " ".join(instruction.split()) or "an instruction that the image does not record"
+
+
+def describe_hidden(graph: Graph, item: ShadowedFiles) -> str:
+    """Describe files that layers hide: which layer brought and which removed them."""
     verb = "replaced" if item.replaced else "deleted"
-    files = f"{item.files} file" if item.files == 1 else f"{item.files} files"
+    about = f"{count(item.files, 'file')}, {size(item.size)}"
     return (
-        f"{item.path or '/'} ({files}, {size}) came with {_instruction(graph, item.layer)} and was "
+        f"{item.path or '/'} ({about}) came with {_instruction(graph, item.layer)} and was "
         f"{verb} by {_instruction(graph, item.by)}: no container sees it, and every pull carries it"
     )
 
