@@ -35,6 +35,7 @@ from buildmatrix.reports.run.model import Report, Step, is_undecided, state_of, 
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
 from buildmatrix.reports.run.summary import (
     cures,
+    group_by_targets,
     headline,
     ladders,
     select_unaccepted,
@@ -88,17 +89,6 @@ _CAUSES = 3
 _NAMED = 3
 #: Findings from which on a page has fewer elements for each: browsers have to hold all of them.
 _LONG = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _TargetsSection:
-    """Section about targets with the same findings."""
-
-    name: str
-    targets: Sequence[str]
-    #: The target, where it failed for a reason other than a finding.
-    failed: TargetResult | None
-    groups: Sequence[FindingGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +147,7 @@ def render(report: Report) -> str:
             kind: sum(_kind(finding) == kind for finding in report.findings) for kind in _KINDS
         },
         totals=_totals(report),
-        sections=_sections(report, finding_groups),
+        sections=group_by_targets(report, finding_groups),
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
         node_map=node_map(report.targets),
@@ -288,27 +278,6 @@ def _links(report: Report) -> Sequence[LinkList]:
             same.setdefault(key, []).append((target.composition, target.id))
     made = [link_list([id for _, id in alike], alike[0][0]) for alike in same.values()]
     return [links for links in made if links is not None]
-
-
-def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_TargetsSection]:
-    """Groups about the same targets stand together, those about most of them first."""
-    ids = [target.id for target in report.targets]
-    errors: dict[tuple[str, ...], TargetResult] = {
-        (result.id,): result for result in report.targets if result.error
-    }
-    about: dict[tuple[str, ...], list[FindingGroup]] = {targets: [] for targets in errors}
-    for group in finding_groups:
-        about.setdefault(group.targets, []).append(group)
-
-    def place(targets: tuple[str, ...]) -> tuple[int, int]:
-        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
-
-    return [
-        _TargetsSection(
-            name_targets(targets, ids) or "this run", targets, errors.get(targets), about[targets]
-        )
-        for targets in sorted(about, key=place)
-    ]
 
 
 def _patches(group: FindingGroup) -> Iterable[str]:

@@ -329,6 +329,44 @@ def _span(rungs: Sequence[ClimbedRung]) -> str:
     return ", ".join(names)
 
 
+# Findings by targets
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsSection:
+    """What there is to say of some targets together."""
+
+    name: str
+    targets: tuple[str, ...]
+    #: The target, where it failed for a reason other than a finding.
+    failed: TargetResult | None
+    groups: Sequence[FindingGroup]
+
+
+def group_by_targets(
+    report: Report, groups: Iterable[FindingGroup], others: Iterable[tuple[str, ...]] = ()
+) -> Sequence[TargetsSection]:
+    """The groups about the same targets together, those about most of them first.
+
+    Targets that failed, and `others`, have a section without a finding, too.
+    """
+    ids = [target.id for target in report.targets]
+    failed = {(target.id,): target for target in report.targets if target.error is not None}
+    about: dict[tuple[str, ...], list[FindingGroup]] = {key: [] for key in (*others, *failed)}
+    for group in groups:
+        about.setdefault(group.targets, []).append(group)
+
+    def place(targets: tuple[str, ...]) -> tuple[int, int]:
+        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
+
+    return [
+        TargetsSection(
+            name_targets(targets, ids) or "this run", targets, failed.get(targets), about[targets]
+        )
+        for targets in sorted(about, key=place)
+    ]
+
+
 # Counts: the last line of a table, the first of Markdown
 
 

@@ -18,19 +18,18 @@ from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
     groups,
-    name_targets,
     savings_text,
     verdicts,
     whereabouts,
 )
 from buildmatrix.reports.run.model import (
-    FixesTried,
     Report,
     is_undecided,
     targets_in,
 )
 from buildmatrix.reports.run.node_map import columns, notes, rule_codes
 from buildmatrix.reports.run.summary import (
+    group_by_targets,
     remarks,
     select_unaccepted,
     summary,
@@ -53,41 +52,32 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     if tried is None:
         return
     if tried.patch:
-        title = wrapped(_title(tried), width, further="  ")
-        yield [*(paint(line, "bold") for line in title), *_savings(tried, paint)]
+        names = printable(", ".join(tried.files))
+        title = f"fixed: {names}"
+        if not tried.written:
+            title = f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
+        savings = (
+            f"  {printable(item.target)}: "
+            + paint(savings_text(Trial(True, "", item.download, item.installed)), "green")
+            for item in tried.saved
+        )
+        yield [*(paint(line, "bold") for line in wrapped(title, width, further="  ")), *savings]
         yield [_paint_line(line, paint) for line in tried.patch.splitlines()]
     else:
-        trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
-        if not trials:
+        works = [f.fix.tried.works for f in report.findings if f.fix is not None and f.fix.tried]
+        if not works:
             text = "there is none to try"
-        elif any(trial.works for trial in trials):
+        elif True in works:
             text = "they work, but there is nothing to write here"
-        elif any(trial.works is None for trial in trials):
-            open_still = sum(trial.works is None for trial in trials)
-            is_all = open_still == len(trials)
-            text = (
-                "none could be tried"
-                if is_all
-                else f"none of them works; {open_still} could not be tried"
-            )
+        elif set(works) == {None}:
+            text = "none could be tried"
+        elif None in works:
+            text = f"none of them works; {works.count(None)} could not be tried"
         else:
             text = "none works"
         yield [paint(f"fixes: {text}", "bold")]
     if tried.notes:
         yield [line for note in tried.notes for line in wrapped(f"- {note}", width, further="  ")]
-
-
-def _title(tried: FixesTried) -> str:
-    names = printable(", ".join(tried.files))
-    if tried.written:
-        return f"fixed: {names}"
-    return f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
-
-
-def _savings(tried: FixesTried, paint: Painter) -> Iterator[str]:
-    for item in tried.saved:
-        text = savings_text(Trial(True, "", item.download, item.installed))
-        yield f"  {printable(item.target)}: {paint(text, 'green')}"
 
 
 def _paint_line(line: str, paint: Painter) -> str:
@@ -107,41 +97,33 @@ def grid(targets: Sequence[TargetResult], width: int, paint: Painter) -> list[st
     if not shown:
         return []
     nodes = columns(shown)
+
+    def row(target: TargetResult) -> Row:
+        cells = {fit.node: _cell(fit) for fit in target.nodes or ()}
+        return Row((target.id, *(cells.get(node, "-") for node in nodes)))
+
     section = Section(
         "nodes",
         "",
         ("runs on", *nodes),
-        tuple(Row((target.id, *(_cell(target, node) for node in nodes))) for target in shown),
+        tuple(map(row, shown)),
         states=frozenset(range(1, len(nodes) + 1)),
         subject=0,
     )
     (lines,) = draw([section], width, paint)
     (plain,) = draw([section], width, Painter(False))
     if max(map(len, plain)) > width:
-        lines = _list(shown, paint)
+        lines = [paint("runs on", "bold")]
+        for target in shown:
+            lines.append(printable(target.id))
+            for fit in target.nodes or ():
+                lines.append(f"  {printable(fit.node)}: {paint.state(fit.state, _cell(fit))}")
     for text in notes(shown):
         lines += wrapped(text, width, "  ")
     return lines
 
 
-def _list(targets: Sequence[TargetResult], paint: Painter) -> list[str]:
-    lines = [paint("runs on", "bold")]
-    for target in targets:
-        lines.append(printable(target.id))
-        for fit in target.nodes or ():
-            text = paint.state(fit.state, _cell(target, fit.node))
-            lines.append(f"  {printable(fit.node)}: {text}")
-    return lines
-
-
-def _fit(target: TargetResult, node: str) -> NodeFit | None:
-    return next((fit for fit in target.nodes or () if fit.node == node), None)
-
-
-def _cell(target: TargetResult, node: str) -> str:
-    fit = _fit(target, node)
-    if fit is None:
-        return "-"
+def _cell(fit: NodeFit) -> str:
     codes = rule_codes(fit)
     return f"{fit.state} ({codes})" if codes else fit.state
 
@@ -185,26 +167,17 @@ def _findings(
 ) -> Iterator[list[str]]:
     """Yield the findings, those of the same targets together, the most common first."""
     ids = [result.id for result in report.targets]
-    about: dict[tuple[str, ...], list[str]] = {}
+    wasted: dict[tuple[str, ...], list[str]] = {}
     for brought in wasted_texts(report) if report.is_audit else ():
-        about.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
-    for target in report.targets:
-        if target.error is not None:
-            about.setdefault((target.id,), []).extend(_error(target, width, paint))
-    blocks: dict[tuple[str, ...], list[FindingGroup]] = {}
-    for group in finding_groups:
-        blocks.setdefault(group.targets, []).append(group)
-    for targets, same in blocks.items():
-        lines = about.setdefault(targets, [])
-        for group, after in zip_longest(same, same[1:]):
+        wasted.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
+    for section in group_by_targets(report, finding_groups, wasted):
+        lines = [paint(line, "bold") for line in wrapped(section.name, width)]
+        lines += wasted.get(section.targets, ())
+        if section.failed is not None:
+            lines += _error(section.failed, width, paint)
+        for group, after in zip_longest(section.groups, section.groups[1:]):
             lines += draw_item(_item(group, after, ids, report.is_audit), width, paint)
-
-    def place(targets: tuple[str, ...]) -> tuple[int, int]:
-        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
-
-    for targets in sorted(about, key=place):
-        title = wrapped(name_targets(targets, ids), width) or ["this run"]
-        yield [*(paint(line, "bold") for line in title), *about[targets]]
+        yield lines
 
 
 def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
