@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from buildmatrix.base.text import count
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.acceptance import fails, is_from_baseline
 from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.composition import Composition, LayerBytes
-from buildmatrix.judge.model import GATES, Finding, Gate, GateState, TargetResult
+from buildmatrix.judge.composition import Composition
+from buildmatrix.judge.model import GATES, Finding, GateState
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.run import revision
@@ -31,7 +31,7 @@ from buildmatrix.reports.run.groups import (
     name_targets,
     whereabouts,
 )
-from buildmatrix.reports.run.model import Report, Step, is_undecided, state_of, steps, targets_in
+from buildmatrix.reports.run.model import Report, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
 from buildmatrix.reports.run.summary import (
     cures,
@@ -91,16 +91,6 @@ _NAMED = 3
 _LONG = 500
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Outcome of the whole run."""
-
-    state: GateState
-    headline: str
-    #: Remedy; empty if none is needed or known.
-    advice: str
-
-
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
     finding_groups = groups(report.findings, [target.id for target in report.targets])
@@ -109,16 +99,23 @@ def render(report: Report) -> str:
     ran = tuple(
         step
         for step in every_step
-        if _has_run(report.targets, step)
-        or (step == "smoke" and _count_without_smoke(report.targets))
+        if any(
+            state_of(target, step) != "not-run" or (step == "smoke" and target.smoke_not_run)
+            for target in report.targets
+        )
     )
+    state, verdict = _outcome(report)
+    offered = cures(report.findings, [target.id for target in report.targets])
+    left = select_unaccepted(report)
     return document.render(
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
         scripts=["run/page/report.js"],
         filters={"percent": percent},
         report=report,
-        outcome=_outcome(report),
+        state=state,
+        headline=verdict,
+        advice=headline(offered, len(left)),
         gates=ran,
         ladders=ladders(report),
         without_device=without_device(report),
@@ -139,7 +136,7 @@ def render(report: Report) -> str:
         gone=groups(report.gone or (), [target.id for target in report.targets]),
         in_baseline=sum(map(is_from_baseline, report.findings)),
         causes=causes(report, finding_groups)[:_CAUSES],
-        open=len(select_unaccepted(report)),
+        open=len(left),
         is_long=len(report.findings) > _LONG,
         kinds=_KINDS,
         kind=_kind,
@@ -184,52 +181,35 @@ def _kind(finding: Finding) -> str:
     return finding.severity if finding.waived is None else "accepted"
 
 
-def _has_run(targets: Iterable[TargetResult], step: Step) -> bool:
-    return any(state_of(target, step) != "not-run" for target in targets)
-
-
-def _count_without_smoke(targets: Iterable[TargetResult]) -> int:
-    """Count the targets of whose smoke commands this machine could run none."""
-    return sum(
-        bool(target.smoke_not_run) and state_of(target, "smoke") == "not-run" for target in targets
-    )
-
-
-def _outcome(report: Report) -> _Outcome:
-    left = select_unaccepted(report)
-    errors = sum(map(fails, left))
+def _outcome(report: Report) -> tuple[GateState, str]:
+    """State of the whole run, in a word and in a headline."""
+    errors = sum(map(fails, select_unaccepted(report)))
     bad = targets_in(report.targets, "failed")
     unknown = targets_in(report.targets, "undecided")
     every = len(report.targets)
-    offered = cures(report.findings, [target.id for target in report.targets])
-    advice = headline(offered, len(left)) if offered else ""
     still = count(errors, "open error")
     if bad or (errors and not every):
         which = f": all {every} targets" if bad == every else f": {bad} of {every} targets"
-        return _Outcome("failed", f"Failed{which if every > 1 else ''}", advice)
+        return "failed", f"Failed{which if every > 1 else ''}"
     if is_undecided(report):
         which = f": {unknown} of {count(every, 'target')}" if unknown and every > 1 else ""
-        return _Outcome("undecided", f"Undecided{which}{f', {still}' if errors else ''}", advice)
+        return "undecided", f"Undecided{which}{f', {still}' if errors else ''}"
     if errors:
         # Gates hold what `--fail-on` let through.
-        return _Outcome("undecided", f"No gate failed, {still}", advice)
-    if unrun := _unrun_gates(report.targets):
-        ran = [gate for gate in GATES if gate not in unrun]
+        return "undecided", f"No gate failed, {still}"
+    # Number of targets on which gates did not run -> these gates.
+    unrun: dict[int, list[str]] = {}
+    for gate in GATES:
+        number = sum(target.gates[gate] == "not-run" for target in report.targets)
+        unrun.setdefault(number, []).append(gate)
+    ran = unrun.pop(0, [])
+    if unrun:
         text = f"{join_names(ran)} passed" if ran else "No gate failed"
-        by_count: dict[int, list[str]] = {}
-        for gate, number in unrun.items():
-            by_count.setdefault(number, []).append(gate)
-        for number, gates in by_count.items():
+        for number, gates in unrun.items():
             which = f" on {number} of {every} targets" if number < every else ""
             text += f"; {join_names(gates)} did not run{which}"
-        return _Outcome("not-run", text[0].upper() + text[1:], advice)
-    return _Outcome("passed", "Passed" if every < 2 else f"Passed: all {every} targets", advice)
-
-
-def _unrun_gates(targets: Sequence[TargetResult]) -> dict[Gate, int]:
-    """Count the targets on which each gate did not run; gates that ran on all are absent."""
-    counts = {gate: sum(target.gates[gate] == "not-run" for target in targets) for gate in GATES}
-    return {gate: number for gate, number in counts.items() if number}
+        return "not-run", text[0].upper() + text[1:]
+    return "passed", "Passed" if every < 2 else f"Passed: all {every} targets"
 
 
 def _vendors(report: Report) -> Sequence[tuple[str, str]]:
@@ -247,36 +227,38 @@ def _vendors(report: Report) -> Sequence[tuple[str, str]]:
     return [(style, ", ".join(of_style)) for style, of_style in names.items()]
 
 
+def _alike(
+    report: Report, part: Callable[[Composition], object]
+) -> list[tuple[list[str], Composition]]:
+    """Targets whose compositions have the same `part`, and one of these compositions."""
+    same: dict[object, tuple[list[str], Composition]] = {}
+    for target in report.targets:
+        if target.composition is not None:
+            key = part(target.composition)
+            same.setdefault(key, ([], target.composition))[0].append(target.id)
+    return list(same.values())
+
+
 def _treemaps(report: Report) -> Sequence[Treemap]:
     """A picture for each composition; what wastes most first."""
-    same: dict[Composition, list[str]] = {}
-    for target in report.targets:
-        if target.composition is not None and target.composition.distributions:
-            key = replace(target.composition, layers=())
-            same.setdefault(key, []).append(target.id)
-    maps = [treemap(targets, composition) for composition, targets in same.items()]
+    alike = _alike(report, lambda held: (held.distributions, held.system))
+    maps = [treemap(targets, held) for targets, held in alike if held.distributions]
     return sorted(maps, key=lambda item: -item.wasted)
 
 
 def _strips(report: Report) -> Sequence[LayerStrip]:
-    same: dict[tuple[LayerBytes, ...], list[str]] = {}
-    for target in report.targets:
-        if target.composition is not None and target.composition.layers:
-            same.setdefault(target.composition.layers, []).append(target.id)
-    return [strip(targets, layers) for layers, targets in same.items()]
+    alike = _alike(report, lambda held: held.layers)
+    return [strip(targets, held.layers) for targets, held in alike if held.layers]
 
 
 def _links(report: Report) -> Sequence[LinkList]:
     """Return a list for each set of links, which targets of several backends share."""
-    same: dict[object, list[tuple[Composition, str]]] = {}
-    for target in report.targets:
-        if target.composition is not None:
-            key = tuple(
-                (part.name, part.version, part.links, part.required_by)
-                for part in target.composition.distributions
-            )
-            same.setdefault(key, []).append((target.composition, target.id))
-    made = [link_list([id for _, id in alike], alike[0][0]) for alike in same.values()]
+
+    def ends(held: Composition) -> object:
+        parts = held.distributions
+        return tuple((part.name, part.version, part.links, part.required_by) for part in parts)
+
+    made = [link_list(targets, held) for targets, held in _alike(report, ends)]
     return [links for links in made if links is not None]
 
 

@@ -221,15 +221,12 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
             target.gates.get("scan"),
         ):
             codes.append(EXIT_FINDINGS)
-    if strict and any(verdict.is_open for verdict in report.distributions):
-        codes.append(EXIT_FINDINGS)
-    cells = (cell for target in report.targets for cell in target.nodes or ())
-    if strict and any(cell.is_open for cell in cells):
-        codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
-    if strict and any(
-        rule_of(finding.rule).is_open and finding.waived is None for finding in report.findings
+    if strict and (
+        any(verdict.is_open for verdict in report.distributions)
+        or any(cell.is_open for target in report.targets for cell in target.nodes or ())
+        or any(rule_of(item.rule).is_open and item.waived is None for item in report.findings)
     ):
         codes.append(EXIT_FINDINGS)
     if strict and any(is_not_checked(finding) for finding in report.findings):
@@ -244,11 +241,11 @@ def is_not_checked(finding: Finding) -> bool:
 
 def is_undecided(report: Report) -> bool:
     """Return True if a requested answer is missing."""
-    if targets_in(report.targets, "undecided"):
-        return True
-    if any(map(leaves_open, report.findings)):
-        return True
-    return bool(unread(report))
+    return bool(
+        targets_in(report.targets, "undecided")
+        or any(map(leaves_open, report.findings))
+        or unread(report)
+    )
 
 
 def unread(report: Report) -> tuple[Unread, ...]:
