@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.facts.inventory.model import Inventory, Unread
@@ -28,7 +27,6 @@ from buildmatrix.reports.run.model import (
     Difference,
     Report,
     ReportShard,
-    TargetDifference,
     assemble,
     is_undecided,
 )
@@ -36,15 +34,11 @@ from buildmatrix.reports.run.model import (
 # Missing shards
 
 
-def find_missing(shards: Collection[ReportShard]) -> tuple[Unread, ...]:
+def find_missing(shards: Collection[ReportShard]) -> Iterator[Unread]:
     """The shards whose reports are not there, for each matrix that was divided."""
     divisions: dict[tuple[str, int], set[int]] = {}
     for shard in shards:
         divisions.setdefault((shard.plan, shard.count), set()).add(shard.number)
-    return tuple(_missing(divisions))
-
-
-def _missing(divisions: dict[tuple[str, int], set[int]]) -> Iterator[Unread]:
     why = "it is not among these reports"
     if len(divisions) > 1:
         why += (
@@ -59,16 +53,6 @@ def _missing(divisions: dict[tuple[str, int], set[int]]) -> Iterator[Unread]:
         if shown:
             rest = f" and {more} more" if more else ""
             yield Unread(f"the report of shard {shown}{rest}", why)
-
-
-def check_once(shards: Collection[ReportShard]) -> None:
-    """Raise `UndecidedError` where two reports are about one shard: which of them counts?"""
-    for shard, count in Counter(shards).items():
-        if count > 1:
-            raise UndecidedError(
-                f"shard {shard.number}/{shard.count} is in more than one of these reports; leave "
-                "out those that do not count"
-            )
 
 
 # Acceptance: other waivers and another baseline than the run had
@@ -170,23 +154,23 @@ def parse(data: bytes, name: str) -> Report:
         report = json_form.parse(data, Report)
         difference = report.diff and replace(
             report.diff,
-            targets=tuple(map(_named_target, report.diff.targets)),
-            accepts=tuple(map(_name_by_rule, report.diff.accepts)),
+            targets=tuple(
+                replace(target, findings=target.findings and target.findings.each(_name_by_rule))
+                for target in report.diff.targets
+            ),
+            accepts=_name_all(report.diff.accepts),
         )
-        gone = None if report.gone is None else tuple(map(_name_by_rule, report.gone))
         return replace(
-            report, findings=tuple(map(_name_by_rule, report.findings)), diff=difference, gone=gone
+            report,
+            findings=_name_all(report.findings),
+            diff=difference,
+            gone=None if report.gone is None else _name_all(report.gone),
         )
     except ValueError as error:
         raise UsageError(
             f"{name} is not a report of buildmatrix ({error}); write a report with "
             "--format json=report.json, and name that file"
         ) from error
-
-
-def _named_target(target: TargetDifference) -> TargetDifference:
-    changes = target.findings
-    return replace(target, findings=changes.each(_name_by_rule) if changes is not None else None)
 
 
 def _name_by_rule(finding: Finding) -> Finding:
@@ -199,6 +183,10 @@ def _name_by_rule(finding: Finding) -> Finding:
     return replace(finding, name=rule_of(finding.rule).name)
 
 
+def _name_all(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(map(_name_by_rule, findings))
+
+
 def merge(reports: Sequence[Report]) -> Report:
     """One report of several that are about different targets.
 
@@ -208,7 +196,12 @@ def merge(reports: Sequence[Report]) -> Report:
     `UndecidedError` where they are shards.
     """
     shards = tuple(shard for report in reports for shard in report.shards or ())
-    check_once(shards)
+    for shard, count in Counter(shards).items():
+        if count > 1:
+            raise UndecidedError(
+                f"shard {shard.number}/{shard.count} is in more than one of these reports; leave "
+                "out those that do not count"
+            )
     merged = reports[0] if len(reports) == 1 else _merge_reports(reports)
     # What was missing in a report that was merged before may be here now.
     before = {item for report in reports for item in find_missing(report.shards or ())}
@@ -225,8 +218,21 @@ def merge(reports: Sequence[Report]) -> Report:
 def _merge_reports(reports: Sequence[Report]) -> Report:
     seen = Counter((target.id, target.backend) for report in reports for target in report.targets)
     for (id, backend), count in seen.items():
-        if count > 1:
-            _refuse(id, backend, [report for report in reports if _has(report, id, backend)])
+        if count == 1:
+            continue
+        about = [
+            report
+            for report in reports
+            if any((target.id, target.backend) == (id, backend) for target in report.targets)
+        ]
+        if all(report.shards for report in about):
+            raise UndecidedError(
+                f"{id} is in more than one shard, so these reports are of different divisions of "
+                "the targets: all machines need the same specification, selection and --timings"
+            )
+        raise UsageError(
+            f"{id} is in more than one report for {backend}; merge only reports of one run"
+        )
     backends = Counter(id for id, _ in seen)
     reports = [
         _with_backends(report, {id for id, count in backends.items() if count > 1})
@@ -244,22 +250,6 @@ def _merge_reports(reports: Sequence[Report]) -> Report:
     tool = replace(merged.tool, version=_join(report.tool.version for report in reports))
     return replace(
         merged, tool=tool, diff=_merge_differences(reports), gone=_merge_gone(reports, merged)
-    )
-
-
-def _has(report: Report, id: str, backend: str) -> bool:
-    return any((target.id, target.backend) == (id, backend) for target in report.targets)
-
-
-def _refuse(id: str, backend: str, reports: Collection[Report]) -> NoReturn:
-    """Say why reports that are about one target cannot be merged."""
-    if all(report.shards for report in reports):
-        raise UndecidedError(
-            f"{id} is in more than one shard, so these reports are of different divisions of the "
-            "targets: all machines need the same specification, selection and --timings"
-        )
-    raise UsageError(
-        f"{id} is in more than one report for {backend}; merge only reports of one run"
     )
 
 

@@ -236,7 +236,8 @@ def cures(
     order = {target: place for place, target in enumerate(targets)}
     by_key: dict[str, list[Finding]] = {}
     for finding in sorted(findings, key=lambda item: order.get(item.target, len(order))):
-        if finding.waived is None and _is_cure(finding):
+        fix = finding.offered_fix
+        if finding.waived is None and fix is not None and fix.kind != "waive":
             by_key.setdefault(cure_key(finding), []).append(finding)
     merged = (_cure(key, alike, audited) for key, alike in by_key.items())
     return tuple(sorted(merged, key=lambda cure: -cure.findings))
@@ -257,11 +258,6 @@ def headline(offered: Sequence[Cure], findings: int) -> str:
         whole = "" if parts else f" of {count(findings, 'finding')}"
         parts.append(f"{count(number, noun)} {verb} {cured}{whole}")
     return "; ".join(parts)
-
-
-def _is_cure(finding: Finding) -> bool:
-    fix = finding.offered_fix
-    return fix is not None and fix.kind != "waive"
 
 
 def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
