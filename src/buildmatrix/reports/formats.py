@@ -11,8 +11,9 @@ from datetime import datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from buildmatrix.base.errors import describe_extra
 from buildmatrix.base.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
@@ -54,22 +55,15 @@ class Destination:
         return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
 
 
-Need: TypeAlias = Literal[
-    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time"
-]
-_TERMINAL: tuple[Need, ...] = ("width", "color")
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format of one kind of document."""
 
     name: str
-    #: Renderer of a document: `module:function` below `buildmatrix.reports`.
+    #: Renderer of a document: `module:function` below `buildmatrix.reports`. Its further parameters
+    #: have the names of fields of a `Destination`.
     renderer: str
     syntax: Syntax
-    #: Fields of a `Destination` that the renderer takes, as arguments of these names.
-    needs: tuple[Need, ...] = ()
     #: Preparation of the document for the renderer; empty for none.
     preparer: str = ""
     #: The package without which it cannot be written, and the extra of buildmatrix that has it.
@@ -89,8 +83,9 @@ class Format:
     def _rendered(self, document: object, to: Destination) -> Any:
         if self.preparer:
             document = _function(self.preparer)(document)
-        values = {name: getattr(to, name) for name in self.needs}
-        return _function(self.renderer)(document, **values)
+        render = _function(self.renderer)
+        _, *names = signature(render).parameters
+        return render(document, **{name: getattr(to, name) for name in names})
 
     @property
     def lacks(self) -> str:
@@ -114,59 +109,53 @@ _JSON = "json_form:render"
 #: Formats of a `reports.run.model.Report`; the first of each kind is what a command writes by
 #: default.
 RUN = (
-    Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
-    Format("json", _JSON, JSON, (), _WHOLE),
-    Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
-    Format("sarif", "run.sarif:render", JSON, ("root", "top", "text_of", "exit_code"), _ONCE),
-    Format("junit", "run.junit:render", MARKUP, ("time", "root", "top"), _BY_LINE),
-    Format("codequality", "run.gitlab:render_code_quality", JSON, ("root", "top"), _BY_LINE),
-    Format(
-        "dependency-scanning",
-        "run.gitlab:render_dependency_scanning",
-        JSON,
-        ("root", "top", "time"),
-        _ONCE,
-    ),
-    Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
-    Format("html", "run.html:render", PAGE, (), _BY_LINE),
-    Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
-    Format("spdx", "run.spdx:render", JSON, ("time",), _WHOLE),
+    Format("table", "run.table:render", STYLED, _BY_LINE),
+    Format("json", _JSON, JSON, _WHOLE),
+    Format("concise", "run.concise:render", LINES, _BY_LINE),
+    Format("sarif", "run.sarif:render", JSON, _ONCE),
+    Format("junit", "run.junit:render", MARKUP, _BY_LINE),
+    Format("codequality", "run.gitlab:render_code_quality", JSON, _BY_LINE),
+    Format("dependency-scanning", "run.gitlab:render_dependency_scanning", JSON, _ONCE),
+    Format("markdown", "run.markdown:render", MARKUP, _BY_LINE),
+    Format("html", "run.html:render", PAGE, _BY_LINE),
+    Format("cyclonedx", "run.cyclonedx:render", JSON, _WHOLE),
+    Format("spdx", "run.spdx:render", JSON, _WHOLE),
 )
 #: Formats of a `reports.diff.model.Comparison`.
 DIFF = (
-    Format("table", "diff.formats:render_table", STYLED, (*_TERMINAL, "every")),
+    Format("table", "diff.formats:render_table", STYLED),
     Format("json", _JSON, JSON),
-    Format("markdown", "diff.formats:render_markdown", MARKUP, ("every",)),
+    Format("markdown", "diff.formats:render_markdown", MARKUP),
     Format("html", "diff.html:render", PAGE),
 )
 #: Formats of `reports.diff.drift.Drifts`.
 DRIFT = (
-    Format("table", "diff.formats:render_drift_table", STYLED, (*_TERMINAL, "every")),
+    Format("table", "diff.formats:render_drift_table", STYLED),
     Format("json", _JSON, JSON),
-    Format("markdown", "diff.formats:render_drift_markdown", MARKUP, ("every",)),
+    Format("markdown", "diff.formats:render_drift_markdown", MARKUP),
     Format("html", "diff.html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"
 #: Formats of a `reports.why.model.Answer`.
 WHY = (
-    Format("text", "why.text:render", STYLED, _TERMINAL),
-    Format("json", _JSON, JSON, (), "why.document:make_document"),
-    Format("dot", "drawings:render_dot", MARKUP, (), _CHAINS),
-    Format("mermaid", "drawings:render_mermaid", LINES, (), _CHAINS),
+    Format("text", "why.text:render", STYLED),
+    Format("json", _JSON, JSON, "why.document:make_document"),
+    Format("dot", "drawings:render_dot", MARKUP, _CHAINS),
+    Format("mermaid", "drawings:render_mermaid", LINES, _CHAINS),
 )
 #: Formats of `reports.inspect.Inspections`.
 INSPECT = (
-    Format("table", "inspect:render", STYLED, _TERMINAL),
+    Format("table", "inspect:render", STYLED),
     Format("json", _JSON, JSON),
 )
 #: Formats of a `reports.promote.Promotion`.
 PROMOTE = (
-    Format("table", "promote:render", STYLED, _TERMINAL),
+    Format("table", "promote:render", STYLED),
     Format("json", _JSON, JSON),
 )
 #: Formats of a `reports.verify.Verification`.
 VERIFY = (
-    Format("table", "verify:render", STYLED, _TERMINAL),
+    Format("table", "verify:render", STYLED),
     Format("json", _JSON, JSON),
 )
 #: Formats of a `reports.doctor.Diagnosis`.
@@ -177,32 +166,32 @@ DOCTOR = (
 )
 #: Formats of a `reports.node_classes.NodeClassCheck`.
 NODE_CLASSES = (
-    Format("table", "node_classes:render", STYLED, _TERMINAL),
+    Format("table", "node_classes:render", STYLED),
     Format("json", _JSON, JSON),
 )
 _SAFE = "preflight.model:remove_secrets"
 #: Formats of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
-    Format("table", "preflight.formats:render_table", STYLED, _TERMINAL),
+    Format("table", "preflight.formats:render_table", STYLED),
     Format("json", _JSON, JSON),
-    Format("junit", "preflight.formats:render_junit", MARKUP, ("time",), _SAFE),
-    Format("markdown", "preflight.formats:render_markdown", MARKUP, (), _SAFE),
-    Format("html", "preflight.html:render", PAGE, (), _SAFE),
+    Format("junit", "preflight.formats:render_junit", MARKUP, _SAFE),
+    Format("markdown", "preflight.formats:render_markdown", MARKUP, _SAFE),
+    Format("html", "preflight.html:render", PAGE, _SAFE),
 )
 #: Formats of a `reports.fleet.model.FleetReport`.
 FLEET = (
-    Format("table", "fleet.formats:render_table", STYLED, (*_TERMINAL, "every")),
-    Format("json", _JSON, JSON, (), "fleet.documents:make_document"),
+    Format("table", "fleet.formats:render_table", STYLED),
+    Format("json", _JSON, JSON, "fleet.documents:make_document"),
     Format("jsonl", "fleet.documents:render_lines", JSON_LINE),
-    Format("markdown", "fleet.formats:render_markdown", MARKUP, ("every",)),
+    Format("markdown", "fleet.formats:render_markdown", MARKUP),
     Format("html", "fleet.html:render", PAGE),
     Format("parquet", "fleet.documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
 )
 #: Formats of a `reports.drawings.Drawing`.
 DRAWING = (
-    Format("json", _JSON, JSON, (), _DRAWN),
-    Format("dot", "drawings:render_dot", MARKUP, (), _DRAWN),
-    Format("mermaid", "drawings:render_mermaid", LINES, (), _DRAWN),
+    Format("json", _JSON, JSON, _DRAWN),
+    Format("dot", "drawings:render_dot", MARKUP, _DRAWN),
+    Format("mermaid", "drawings:render_mermaid", LINES, _DRAWN),
 )
 
 #: Every table.

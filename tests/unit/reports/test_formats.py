@@ -20,7 +20,7 @@ from buildmatrix.reports import formats
 module = types.ModuleType("buildmatrix.reports.run.names")
 module.render = lambda report, width: f"{width} {report.subject} {len(report.findings)}"
 sys.modules[module.__name__] = module
-formats.RUN += (formats.Format("names", "run.names:render", formats.LINES, ("width",)),)
+formats.RUN += (formats.Format("names", "run.names:render", formats.LINES),)
 from buildmatrix.cli import main
 main(sys.argv[1:])
 """
