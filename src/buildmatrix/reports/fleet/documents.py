@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from io import BytesIO
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from buildmatrix import __version__
 from buildmatrix.base.text import each_text, guarded, in_json
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.judge.model import IF_KNOWN
 from buildmatrix.reports import json_form
 from buildmatrix.reports.fleet.assembly import clean
 from buildmatrix.reports.fleet.model import (
-    FleetDrift,
     FleetFinding,
     FleetFit,
     FleetLayer,
     FleetReport,
     FleetResult,
-    FleetWork,
     ResultFacts,
+    RunFacts,
 )
 from buildmatrix.reports.json_form import plain
-from buildmatrix.reports.run.model import ReportTool
 
 # JSON: values shared by many results are written once.
 #
@@ -49,17 +45,9 @@ class IndexedResult(ResultFacts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDocument:
+class FleetDocument(RunFacts):
     """Everything that a run says about a fleet, as its JSON form has it."""
 
-    schema: Literal["buildmatrix/fleet/1"] = "buildmatrix/fleet/1"
-    tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
-    subject: str
-    would_run_on: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    work: FleetWork = field(default_factory=FleetWork)
-    drift: FleetDrift | None = field(default=None, metadata=IF_KNOWN)
     findings: tuple[FleetFinding, ...] = ()
     fits: tuple[FleetFit, ...] = ()
     layers: tuple[FleetLayer, ...] = ()
@@ -67,7 +55,7 @@ class FleetDocument:
 
 
 #: Fields shared by a document and its report.
-_SHARED = ("tool", "subject", "would_run_on", "missing", "notes", "work", "drift")
+_SHARED = tuple(item.name for item in fields(RunFacts))
 _FACTS = tuple(item.name for item in fields(ResultFacts))
 
 
@@ -180,14 +168,10 @@ def render_parquet(report: FleetReport) -> bytes:
     schema = pyarrow.schema(_fields(FleetResult), metadata=about)
     held = BytesIO()
     with parquet.ParquetWriter(held, schema, compression="zstd") as writer:
-        for batch in _batches(report.results):
-            rows = [plain(result) for result in batch]
+        for start in range(0, len(report.results), _BATCH):
+            rows = [plain(result) for result in report.results[start : start + _BATCH]]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
     return held.getvalue()
-
-
-def _batches(results: Sequence[FleetResult]) -> list[Sequence[FleetResult]]:
-    return [results[start : start + _BATCH] for start in range(0, len(results), _BATCH)]
 
 
 def _fields(kind: type) -> list[Any]:

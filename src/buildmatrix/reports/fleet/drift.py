@@ -46,7 +46,7 @@ def drift_between(before: FleetReport, after: FleetReport) -> FleetDrift:
         tool=before.tool,
         same=same,
         rebuilt=rebuilt,
-        changes=tuple(sorted(changes, key=_place)),
+        changes=tuple(sorted(changes, key=_order_change)),
         notes=tuple(_notes(before, after, changes)),
     )
 
@@ -129,7 +129,7 @@ def _end(result: FleetResult | None) -> ChangeEnd | None:
     )
 
 
-def _place(change: FleetChange) -> tuple[object, ...]:
+def _order_change(change: FleetChange) -> tuple[object, ...]:
     digests = tuple(end.digest if end else "" for end in (change.after, change.before))
     return (_ORDER[change.change], -bytes_more(change), change.title, change.backend, digests)
 

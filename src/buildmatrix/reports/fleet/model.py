@@ -219,13 +219,13 @@ class FleetDrift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetReport:
-    """Everything that a run says about a fleet. Build it with `assemble`, which sorts."""
+class RunFacts:
+    """Everything that a run says about a fleet, without its results."""
 
+    schema: Literal["buildmatrix/fleet/1"] = "buildmatrix/fleet/1"
     tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
     #: Arguments: `registry:HOST/PREFIX/*`, a file, a cluster.
     subject: str
-    results: tuple[FleetResult, ...] = ()
     #: Node classes that were asked about.
     would_run_on: tuple[str, ...] = ()
     #: Unread parts of the fleet, with reasons; a sentence each. Such a run is undecided.
@@ -235,3 +235,10 @@ class FleetReport:
     work: FleetWork = field(default_factory=FleetWork)
     #: Only where an earlier report was named.
     drift: FleetDrift | None = field(default=None, metadata=IF_KNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReport(RunFacts):
+    """Everything that a run says about a fleet. Build it with `assemble`, which sorts."""
+
+    results: tuple[FleetResult, ...] = ()
