@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buildmatrix.base.text import printable, shown
 from buildmatrix.catalogue.leftovers import Leftover, SplitInventory
@@ -14,8 +14,8 @@ from buildmatrix.explore.model import FileFact, Item, ItemKind, ViewName, name_k
 from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict, keep_worst
+from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Graph
-from buildmatrix.reports.why.words import made_by
 
 #: Depth of the folder names of files that nothing installed.
 _DEPTH = 2
@@ -56,9 +56,9 @@ class Files:
 def make_item(
     kind: ItemKind,
     name: str,
-    size: int,
+    size: int | None = None,
     *,
-    wasted: int = 0,
+    wasted: int | None = None,
     vendors: Iterable[str] = (),
     note: str = "",
     children: Iterable[Item] = (),
@@ -67,12 +67,30 @@ def make_item(
 ) -> Item:
     """Make a row with texts from untrusted sources, made safe to display.
 
-    `search` is the text for filters, if it is more than `name` and `note`.
+    Bytes and vendors that are not given are those of `children`. `search` is the text for filters,
+    if it is more than `name` and `note`.
     """
-    name, note = printable(shown(name)), printable(shown(note))
-    search = (search or f"{name} {note}").casefold()
     below = tuple(sorted(children, key=name_key))
-    return Item(kind, name, size, wasted, tuple(vendors), note, below, key, search)
+    name, note = printable(shown(name)), printable(shown(note))
+    return Item(
+        kind,
+        name,
+        sum(child.size for child in below) if size is None else size,
+        sum(child.wasted for child in below) if wasted is None else wasted,
+        tuple(vendors) or _sort_vendors(below),
+        note,
+        below,
+        key,
+        (search or f"{name} {note}").casefold(),
+    )
+
+
+def _sort_vendors(items: Iterable[Item]) -> tuple[str, ...]:
+    sizes: dict[str, int] = {}
+    for each in items:
+        for vendor in each.vendors:
+            sizes[vendor] = sizes.get(vendor, 0) + each.size
+    return tuple(sorted(sizes, key=lambda vendor: (-sizes[vendor], vendor)))
 
 
 def collect_files(
@@ -233,14 +251,12 @@ def _group_by_holder(
     for leftover in files.leftovers:
         if layer is None or leftover.layer == layer:
             children = groups.pop(Holder("leftover", leftover.path), [])
-            name = leftover.title or "package files"
             items.append(
                 make_item(
                     "leftover",
-                    name,
+                    leftover.title or "package files",
                     leftover.size,
                     wasted=leftover.size,
-                    vendors=_sort_vendors(children),
                     note=leftover.path,
                     children=_add_rest(children, leftover.size, wasted=True),
                     key=leftover.path,
@@ -249,7 +265,7 @@ def _group_by_holder(
     for holder, children in groups.items():
         name = holder.key if holder.kind != "folder" else f"/{holder.key}"
         note = {"package": "system package", "folder": "of no package"}.get(holder.kind, "")
-        items.append(_make_group(holder, name, note, children))
+        items.append(make_item(holder.kind, name, note=note, children=children, key=holder.key))
     return tuple(items)
 
 
@@ -257,30 +273,14 @@ def _make_distribution(holder: Holder, children: list[Item], rest: int, files: F
     name, _, version = holder.key.partition("==")
     verdict = files.verdicts.get(holder.key)
     size = sum(child.size for child in children) + max(rest, 0)
-    wasted = sum(child.wasted for child in children)
     # A distribution of another backend is wasted as a whole, including Python files.
-    is_useless = bool(children or rest > 0) and holder.key in files.useless
+    below = _add_rest(children, size, wasted=holder.key in files.useless)
     return make_item(
         "distribution",
         f"{name} {version}",
-        size,
-        wasted=size if is_useless else min(wasted, size),
         vendors=_sort_vendors(children) or files.declared.get(holder.key, ()),
         note=verdict.verdict if verdict is not None else "",
-        children=_add_rest(children, size, wasted=is_useless),
-        key=holder.key,
-    )
-
-
-def _make_group(holder: Holder, name: str, note: str, children: list[Item]) -> Item:
-    return make_item(
-        holder.kind,
-        name,
-        sum(child.size for child in children),
-        wasted=sum(child.wasted for child in children),
-        vendors=_sort_vendors(children),
-        note=note,
-        children=children,
+        children=below,
         key=holder.key,
     )
 
@@ -291,14 +291,6 @@ def _add_rest(children: list[Item], size: int, *, wasted: bool = False) -> list[
     if rest <= 0:
         return children
     return [*children, make_item("rest", OTHER_FILES, rest, wasted=rest if wasted else 0)]
-
-
-def _sort_vendors(items: Iterable[Item]) -> tuple[str, ...]:
-    sizes: dict[str, int] = {}
-    for each in items:
-        for vendor in each.vendors:
-            sizes[vendor] = sizes.get(vendor, 0) + each.size
-    return tuple(sorted(sizes, key=lambda vendor: (-sizes[vendor], vendor)))
 
 
 # Layers
@@ -316,15 +308,13 @@ def _make_layers(inventory: Inventory, files: Files, graph: Graph) -> tuple[Item
         hidden = _make_hidden(inventory, number, layer.hidden)
         seen = sum(child.size for child in children)
         whole = max(layer.size, seen + layer.hidden)
-        place = graph.places[number] if number < len(graph.places) else ""
         items.append(
             make_item(
                 "layer",
-                f"{number + 1} {made_by(layer.instruction)}",
+                f"{number + 1} {words.made_by(layer.instruction)}",
                 whole,
                 wasted=layer.hidden + sum(child.wasted for child in children),
-                vendors=_sort_vendors(children),
-                note=place,
+                note=words.place(graph, number),
                 children=_add_rest([*children, *hidden], whole),
                 key=str(number),
             )
@@ -334,19 +324,21 @@ def _make_layers(inventory: Inventory, files: Files, graph: Graph) -> tuple[Item
 
 def _make_hidden(inventory: Inventory, number: int, size: int) -> list[Item]:
     """Return the files of a layer that later layers hide; small groups are added up."""
-    items = [
-        make_item(
-            "replaced" if each.replaced else "deleted",
-            shorten_folder(each.path) or "/",
-            each.size,
-            wasted=each.size,
-            note=f"{'replaced' if each.replaced else 'deleted'} by layer {each.by + 1}",
-            key=str(at),
-            search=f"{printable(each.path)} {' '.join(map(printable, each.names))}",
-        )
-        for at, each in enumerate(inventory.buried)
-        if each.layer == number
-    ]
+    items = []
+    for at, each in enumerate(inventory.buried):
+        kind: ItemKind = "replaced" if each.replaced else "deleted"
+        if each.layer == number:
+            items.append(
+                make_item(
+                    kind,
+                    shorten_folder(each.path) or "/",
+                    each.size,
+                    wasted=each.size,
+                    note=f"{kind} by layer {each.by + 1}",
+                    key=str(at),
+                    search=" ".join(map(printable, (each.path, *each.names))),
+                )
+            )
     rest = size - sum(each.size for each in items)
     if rest > 0:
         note = "deleted or replaced by later layers"
@@ -376,57 +368,31 @@ def _make_vendors(files: Files) -> tuple[Item, ...]:
         role = homes.setdefault((entry.backend, entry.path), entry.role)
         sizes = groups.setdefault((entry.vendor, entry.backend), {}).setdefault(role, {})
         sizes.setdefault(entry.path, entry.size)
-    items = []
-    for (vendor, backend), roles in groups.items():
-        is_foreign = backend in files.foreign
-        children = [
-            _make_role(vendor, backend, role, sizes, files, is_foreign=is_foreign)
-            for role, sizes in roles.items()
-        ]
-        size = sum(child.size for child in children)
-        items.append(
-            make_item(
-                "vendor",
-                f"{vendor} {backend}" if vendor != backend else vendor,
-                size,
-                wasted=size if is_foreign else 0,
-                vendors=(vendor,),
-                children=children,
-                key=backend,
-            )
-        )
+    items = (_make_vendor(*names, roles, files) for names, roles in groups.items())
     return tuple(sorted(items, key=lambda each: (-each.size, each.name)))
 
 
-def _make_role(
-    vendor: str,
-    backend: str,
-    role: str,
-    sizes: Mapping[str, int],
-    files: Files,
-    *,
-    is_foreign: bool,
+def _make_vendor(
+    vendor: str, backend: str, roles: Mapping[str, Mapping[str, int]], files: Files
 ) -> Item:
+    is_foreign = backend in files.foreign
     children = [
         make_item(
-            "file",
-            files.rows[path].name,
-            size,
-            wasted=size if is_foreign else 0,
+            "role",
+            role,
             vendors=(vendor,),
-            note=files.rows[path].note,
-            key=path,
-            search=files.rows[path].search,
+            children=(
+                replace(
+                    files.rows[path],
+                    size=size,
+                    wasted=size if is_foreign else 0,
+                    vendors=(vendor,),
+                )
+                for path, size in sizes.items()
+            ),
+            key=backend,
         )
-        for path, size in sizes.items()
+        for role, sizes in roles.items()
     ]
-    size = sum(child.size for child in children)
-    return make_item(
-        "role",
-        role,
-        size,
-        wasted=size if is_foreign else 0,
-        vendors=(vendor,),
-        children=children,
-        key=backend,
-    )
+    name = f"{vendor} {backend}" if vendor != backend else vendor
+    return make_item("vendor", name, vendors=(vendor,), children=children, key=backend)
