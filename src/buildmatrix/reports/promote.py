@@ -60,7 +60,8 @@ def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
     for move in promotion.moves:
         word = state_word(move.state).ljust(9)
         yield f"{paint.state(move.state, word)}  {printable(move.reference)}"
-        yield f"           {_digests(move)}"
+        before = f" (before: {move.before or 'no such tag'})" if move.state == "moved" else ""
+        yield f"           {move.digest}{before}"
     for problem in promotion.problems:
         for line in wrapped(problem, width):
             yield paint(line, "red")
@@ -69,9 +70,3 @@ def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
     rest = len(promotion.moves) - moved - already
     parts = [f"{count(moved, 'tag')} moved", f"{already} there already"]
     yield ", ".join([*parts, f"{rest} not set"] if rest else parts)
-
-
-def _digests(move: TagMove) -> str:
-    if move.state == "moved":
-        return f"{move.digest} (before: {move.before or 'no such tag'})"
-    return move.digest

@@ -17,6 +17,7 @@ from buildmatrix.reports.preflight.model import (
     Value,
     ladder,
     name,
+    place,
     totals,
     why,
 )
@@ -36,15 +37,12 @@ def render_table(preflight: Preflight, *, width: int, color: bool) -> str:
     paint, width = Painter(color), max(width, 40)
     lines: list[str] = []
     for target in preflight.targets:
-        lines += [*_target(target, width, paint), ""]
+        lines.append(paint(printable(name(target)), "bold"))
+        for rung in target.rungs:
+            lines += _rung_lines(rung, width, paint)
+        lines.append("")
     lines.append(totals(preflight))
     return "\n".join(lines) + "\n"
-
-
-def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str]:
-    yield paint(printable(name(target)), "bold")
-    for rung in target.rungs:
-        yield from _rung_lines(rung, width, paint)
 
 
 def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
@@ -53,8 +51,7 @@ def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
     others = [check for check in rung.checks if check.state != "passed"]
     said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
     took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
-    place = rung.where if rung.where != "here" else ""
-    details = ", ".join(part for part in (said, took, place) if part)
+    details = ", ".join(filter(None, (said, took, place(rung).removeprefix(" at "))))
     yield f"  {rung.rung.ljust(10)}  {word}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
@@ -76,9 +73,8 @@ def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
 
 def _bars(samples: Value) -> str:
     """The runs of a check as bars, in their order, from nothing up to the slowest."""
-    times = (
-        [time for time in samples if isinstance(time, float)] if isinstance(samples, list) else []
-    )
+    values = samples if isinstance(samples, list) else []
+    times = [time for time in values if isinstance(time, float)]
     slowest = max(times, default=0.0)
     if len(times) < 2 or slowest <= 0:
         return ""
@@ -128,8 +124,7 @@ def _passed(target: PreflightTarget) -> Iterator[str]:
 
 
 def _title(target: PreflightTarget, rung: RungOutcome) -> str:
-    place = "" if rung.where == "here" else f" at {rung.where}"
-    return f"{name(target)}{place}, {rung.rung}"
+    return f"{name(target)}{place(rung)}, {rung.rung}"
 
 
 def _check_item(check: Check) -> str:

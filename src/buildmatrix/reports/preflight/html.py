@@ -12,13 +12,13 @@ from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
-    PreflightTarget,
     RungOutcome,
     RungState,
     Value,
     counts,
     ladder,
     name,
+    place,
     totals,
     why,
     worst,
@@ -88,17 +88,14 @@ def strips(rung: RungOutcome) -> tuple[Strip, ...]:
         for check in rung.checks
         if check.subject.endswith(_COMPARED)
     }
-    return tuple(
-        strip
-        for check in rung.checks
-        for strip in _strip(check, earlier.get(check.subject))
-    )  # fmt: skip
+    drawn = (_strip(check, earlier.get(check.subject)) for check in rung.checks)
+    return tuple(filter(None, drawn))
 
 
-def _strip(check: Check, compared: Check | None) -> Iterator[Strip]:
+def _strip(check: Check, compared: Check | None) -> Strip | None:
     times = _numbers(check.values.get("samples_s"))
     if len(times) < 2:
-        return
+        return None
     values = compared.values if compared is not None else {}
     before, ratios = _read_numbers(values.get("baseline")), _read_numbers(values.get("ratios"))
     now = {name: value for name, value in _read_numbers(check.values).items() if value > 0}
@@ -106,10 +103,10 @@ def _strip(check: Check, compared: Check | None) -> Iterator[Strip]:
     old = [name for name in own if before.get(f"{name}_s", 0.0) > 0]
     end = max(*times, *(before[f"{name}_s"] for name in old)) * 1.02
     if end <= 0:
-        return
+        return None
     marks = [_mark(name, now[f"{name}_s"], end) for name in own]
     marks += [_mark(name, before[f"{name}_s"], end, is_baseline=True) for name in old]
-    yield Strip(
+    return Strip(
         check.subject,
         tuple(_columns(times, end)),
         tuple(marks),
@@ -133,11 +130,11 @@ def _columns(times: Sequence[float], end: float) -> Iterator[Column]:
     for time in times:
         bins.setdefault(min(int(time / end * _COLUMNS), _COLUMNS - 1), []).append(time)
     most = max(map(len, bins.values()))
-    for place, inside in sorted(bins.items()):
+    for number, inside in sorted(bins.items()):
         first, last = f"{min(inside):.2f}", f"{max(inside):.2f}"
         span = f"{first} s" if first == last else f"{first} to {last} s"
         yield Column(
-            100 * place / _COLUMNS,
+            100 * number / _COLUMNS,
             100 / _COLUMNS,
             100 * len(inside) / most,
             f"{count(len(inside), 'run')} of {span}",
@@ -161,14 +158,6 @@ def _read_numbers(value: object) -> dict[str, float]:
 
 
 # The page: rungs of each image, times as pictures, then every check
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """The pictures of one rung of an image."""
-
-    title: str
-    strips: tuple[Strip, ...]
 
 
 def render(preflight: Preflight) -> str:
@@ -219,17 +208,12 @@ def _checks(rung: RungOutcome) -> Section:
     return Section("checks", title, header, tuple(rows), frozenset({3}), frozenset({1}), subject=0)
 
 
-def _list_timed(preflight: Preflight) -> Sequence[Timed]:
+def _list_timed(preflight: Preflight) -> Sequence[tuple[str, Sequence[Strip]]]:
     """The rungs that have pictures: how long a start takes first, which is what users feel."""
     every = [
-        Timed(_title(target, rung), drawn)
+        (f"{rung.rung} of {name(target)}{place(rung)}", drawn)
         for target in preflight.targets
         for rung in target.rungs
         if (drawn := strips(rung))
     ]
-    return sorted(every, key=lambda timed: "cold-start" not in timed.title)
-
-
-def _title(target: PreflightTarget, rung: RungOutcome) -> str:
-    place = "" if rung.where == "here" else f" at {rung.where}"
-    return f"{rung.rung} of {name(target)}{place}"
+    return sorted(every, key=lambda timed: "cold-start" not in timed[0])

@@ -167,6 +167,11 @@ def name(target: PreflightTarget) -> str:
     return f"{target.id} on {target.node_class}" if target.node_class else target.id
 
 
+def place(rung: RungOutcome) -> str:
+    """` at NODE`; empty for this machine."""
+    return "" if rung.where == "here" else f" at {rung.where}"
+
+
 def why(rung: RungOutcome) -> str:
     """Explain why a rung did not run or is undecided, and name the machine that has to run it."""
     on = ", ".join(rung.run_on)

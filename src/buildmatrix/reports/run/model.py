@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -159,6 +159,7 @@ def assemble(
     """
     trees = tuple(inventories)
     unread = {(item.path, item.why): item for tree in trees for item in tree.unread}
+    costs = zip(astuple(Stats()), *(astuple(tree.stats) for tree in trees), strict=True)
     results = tuple(targets)
     return Report(
         tool=ReportTool(version=__version__, catalogue=catalogue),
@@ -167,7 +168,7 @@ def assemble(
         distributions=_rows(verdicts, [target.id for target in results]),
         findings=_once(findings),
         unread=tuple(item for _, item in sorted(unread.items())),
-        stats=_sum(tree.stats for tree in trees),
+        stats=Stats(*map(sum, costs)),
         project=project,
     )
 
@@ -291,13 +292,6 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         if present is None or len(finding.evidence) > len(present.evidence):
             kept[key] = finding
     return sort_findings(kept.values())
-
-
-def _sum(stats: Iterable[Stats]) -> Stats:
-    every = tuple(stats)
-    zero = Stats()
-    names = [item.name for item in fields(Stats)]
-    return Stats(*(sum((getattr(s, name) for s in every), getattr(zero, name)) for name in names))
 
 
 # Preparation of texts: without secrets and line breaks

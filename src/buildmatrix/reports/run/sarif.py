@@ -12,7 +12,8 @@ more than 25,000 results, and shows the 5,000 most severe.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
@@ -35,6 +36,7 @@ TextOf = Callable[[str], str | None]
 _PAGES = "https://github.com/buildmatrix/buildmatrix/blob/main/docs/rules"
 _NO_FILE = "buildmatrix.toml"
 MOST_RESULTS, SHOWN_RESULTS = 25_000, 5_000
+_PLACES = {code: place for place, code in enumerate(BY_CODE)}
 _PLACEHOLDER = re.compile(r"\{(\d+)\}", re.ASCII)
 #: Locations of one result that GitHub keeps.
 _MOST_RELATED = 100
@@ -87,8 +89,8 @@ def render(
         text_of: reads a file that the report names, for the columns of requirements.
         exit_code: that of the command that made the report, where it is known.
     """
-    codes = list(BY_CODE)
-    writer = _Results(report, codes, root, top, text_of)
+    is_written = report.fixes is not None and report.fixes.written
+    writer = _Results(root, top, text_of, is_written)
     results, notices = _within_limits(report.findings)
     log: Json = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -140,18 +142,17 @@ def _within_limits(findings: Sequence[Finding]) -> tuple[Sequence[Finding], list
         f"GitHub shows the {SHOWN_RESULTS:,} most severe of {count(len(findings), 'result')}"
     ]
     if len(findings) > MOST_RESULTS:
-        order = sorted(
-            range(len(findings)),
-            key=lambda place: (
-                findings[place].waived is not None,
-                -SEVERITY_RANK[findings[place].severity],
-            ),
-        )
+
+        def weight(place: int) -> tuple[bool, int]:
+            finding = findings[place]
+            return finding.waived is not None, -SEVERITY_RANK[finding.severity]
+
+        most_severe = sorted(range(len(findings)), key=weight)[:MOST_RESULTS]
         notices.append(
             f"{count(len(findings) - MOST_RESULTS, 'result')} left out, the least severe: GitHub "
             f"takes {MOST_RESULTS:,} of one run; --format json has all of them"
         )
-        findings = [findings[place] for place in sorted(order[:MOST_RESULTS])]
+        findings = [findings[place] for place in sorted(most_severe)]
     return findings, notices
 
 
@@ -191,8 +192,7 @@ def _invocation(report: Report, exit_code: int | None, notices: Sequence[str]) -
         "executionSuccessful": exit_code in (None, 0, 1) and not is_undecided(report)
     }
     if exit_code is not None:
-        form["exitCode"] = exit_code
-        form["exitCodeDescription"] = _EXITS.get(exit_code, "unknown")
+        form |= {"exitCode": exit_code, "exitCodeDescription": _EXITS.get(exit_code, "unknown")}
     said = [
         *(("error", f"{item.path} could not be read: {item.why}") for item in unread(report)),
         *(("error", f"{item.id}: {item.error}") for item in report.targets if item.error),
@@ -211,21 +211,16 @@ def _invocation(report: Report, exit_code: int | None, notices: Sequence[str]) -
     return form
 
 
+@dataclass(slots=True)
 class _Results:
     """Makes results; reads each file of the repository once."""
 
-    def __init__(
-        self,
-        report: Report,
-        codes: Sequence[str],
-        root: PurePath | None,
-        top: PurePath | None,
-        text_of: TextOf | None,
-    ) -> None:
-        self.codes, self.root, self.top = codes, root, top
-        self.text_of = text_of
-        self.is_written = report.fixes is not None and report.fixes.written
-        self.texts: dict[str, str | None] = {}
+    root: PurePath | None
+    top: PurePath | None
+    text_of: TextOf | None
+    #: True if the files have their fixes already.
+    is_written: bool
+    texts: dict[str, str | None] = field(default_factory=dict)
 
     def result(self, finding: Finding) -> Json:
         """One result (3.27)."""
@@ -238,7 +233,7 @@ class _Results:
         result: dict[str, Json] = {
             "ruleId": finding.rule,
             # 3.27.6: -1 for a rule that is not listed, as of a later version.
-            "ruleIndex": self.codes.index(finding.rule) if finding.rule in self.codes else -1,
+            "ruleIndex": _PLACES.get(finding.rule, -1),
             "level": finding.severity,
             "message": {"text": _text(f"{finding.target}: {text}" if finding.target else text)},
             "locations": [self._location(finding)],
@@ -247,8 +242,7 @@ class _Results:
             },
             "properties": _properties(finding),
         }
-        related = [*_related(finding)]
-        if related:
+        if related := _related(finding):
             result["relatedLocations"] = related
         if fix is not None and fix.patch and not self.is_written:
             changes = self._changes(replacements(fix.patch))
@@ -269,7 +263,11 @@ class _Results:
         file, line = requirement_line(finding) or (_NO_FILE, None)
         physical: dict[str, Json] = {"artifactLocation": self._uri(file)}
         if line is not None:
-            physical["region"] = dict(self._region(file, line, finding).form)
+            required = finding.chain[1] if len(finding.chain) > 1 else finding.distribution or ""
+            name = required.partition(" ")[0].partition("[")[0]
+            text = self._text_of(file)
+            known = requirement_region(text, line, name) if text and name else Region(line)
+            physical["region"] = dict(known.form)
         location: dict[str, Json] = {"physicalLocation": physical}
         inside = [part for part in (finding.label, finding.path) if part]
         if inside:
@@ -277,12 +275,6 @@ class _Results:
                 _logical("/".join(inside), "resource" if finding.path else "package")
             ]
         return location
-
-    def _region(self, file: str, line: int, finding: Finding) -> Region:
-        required = finding.chain[1] if len(finding.chain) > 1 else finding.distribution or ""
-        text = self._text_of(file)
-        name = required.partition(" ")[0].partition("[")[0]
-        return requirement_region(text, line, name) if text and name else Region(line)
 
     def _text_of(self, file: str) -> str | None:
         if file not in self.texts:
@@ -293,14 +285,10 @@ class _Results:
         """Return the replacements of a fix in each file (3.56); none for a file that changed
         meanwhile.
         """
-        texts = {file: self._text_of(file) for file in files}
-        if not all(
-            change.fits(text)
-            for file, changes in files.items()
-            for change in changes
-            if (text := texts[file]) is not None
-        ):
-            return []
+        for file, changes in files.items():
+            text = self._text_of(file)
+            if text is not None and not all(change.fits(text) for change in changes):
+                return []
         return [
             {
                 "artifactLocation": self._uri(file),
@@ -327,16 +315,17 @@ class _Results:
         return {"uri": quote(printable(name)), "uriBaseId": "%SRCROOT%"}
 
 
-def _related(finding: Finding) -> Iterator[Json]:
-    """Yield the chain behind the requirement line (3.27.22)."""
+def _related(finding: Finding) -> list[Json]:
+    """The chain behind the requirement line (3.27.22)."""
     chain = finding.chain[1:] if requirement_line(finding) else finding.chain
-    for number, part in enumerate(chain[:_MOST_RELATED], 1):
-        kind = "resource" if "/" in part else "package"
-        yield {
+    return [
+        {
             "id": number,
             "message": {"text": _text(part)},
-            "logicalLocations": [_logical(part, kind)],
+            "logicalLocations": [_logical(part, "resource" if "/" in part else "package")],
         }
+        for number, part in enumerate(chain[:_MOST_RELATED], 1)
+    ]
 
 
 def _logical(name: str, kind: str) -> Json:
