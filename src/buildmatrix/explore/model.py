@@ -135,6 +135,8 @@ class _Criteria(NamedTuple):
     words: tuple[str, ...]
     vendor: str
     wasted: bool
+    #: Hidden kinds of rows, which make no difference to the rest.
+    hidden: Collection[str]
 
     def __bool__(self) -> bool:
         return bool(self.words or self.vendor or self.wasted)
@@ -168,12 +170,12 @@ class Listing:
         """Return all lines in order."""
         rows: list[Row] = []
         words = tuple(filters.text.casefold().split())
-        sought = _Criteria(words, filters.vendor, filters.wasted)
+        sought = _Criteria(words, filters.vendor, filters.wasted, filters.hidden)
         if self.is_ordered:
             for item in self.items:
-                self._add(rows, Row(item, 0), sought, filters.hidden)
+                self._add(rows, Row(item, 0), sought)
         else:
-            self._add_below(rows, None, 0, sought, filters.hidden)
+            self._add_below(rows, None, 0, sought)
         return rows
 
     def toggle(self, item: Item, is_open: bool) -> None:
@@ -197,14 +199,14 @@ class Listing:
                 self._below(item, depth, self.order)
                 self._prepare(item.children, depth + 1)
 
-    def _add(self, rows: list[Row], row: Row, sought: _Criteria, hidden: Collection[str]) -> bool:
+    def _add(self, rows: list[Row], row: Row, sought: _Criteria) -> bool:
         """Add a row and the visible rows below it; return True if any is visible."""
         item = row.item
         if not item.children:
-            fitting = _filter_rows((row,), sought, hidden)
+            fitting = _filter_rows((row,), sought)
             rows.extend(fitting)
             return bool(fitting)
-        if hidden and _is_hidden(item, hidden):
+        if _is_hidden(item, sought.hidden):
             return False
         # A group that matches by itself shows all its children once opened.
         left = _remaining_criteria(item, sought)
@@ -212,7 +214,7 @@ class Listing:
         is_open = item not in self.closed if left else item in self.opened
         rows.append(Row(item, row.depth, is_open))
         if is_open or left:
-            holds = self._add_below(rows, item, row.depth + 1, left, hidden)
+            holds = self._add_below(rows, item, row.depth + 1, left)
             if left and not holds:
                 del rows[at:]
                 return False
@@ -221,20 +223,15 @@ class Listing:
         return True
 
     def _add_below(
-        self,
-        rows: list[Row],
-        parent: Item | None,
-        depth: int,
-        sought: _Criteria,
-        hidden: Collection[str],
+        self, rows: list[Row], parent: Item | None, depth: int, sought: _Criteria
     ) -> bool:
         """Add the children of an item, or all items for None; return True if any is visible."""
         below = self._below(parent, depth, self.order)
         if parent in self._flat:
-            fitting = _filter_rows(below, sought, hidden)
+            fitting = _filter_rows(below, sought)
             rows.extend(fitting)
             return bool(fitting)
-        added = [self._add(rows, row, sought, hidden) for row in below]
+        added = [self._add(rows, row, sought) for row in below]
         return any(added)
 
     def _below(self, parent: Item | None, depth: int, order: Order) -> Sequence[Row]:
@@ -272,14 +269,14 @@ def _remaining_criteria(item: Item, sought: _Criteria) -> _Criteria:
     if not sought:
         return sought
     is_useless = 0 < item.size <= item.wasted
-    return _Criteria(
-        () if all(word in item.search for word in sought.words) else sought.words,
-        "" if item.vendors == (sought.vendor,) else sought.vendor,
-        sought.wasted and not is_useless,
+    return sought._replace(
+        words=() if all(word in item.search for word in sought.words) else sought.words,
+        vendor="" if item.vendors == (sought.vendor,) else sought.vendor,
+        wasted=sought.wasted and not is_useless,
     )
 
 
-def _filter_rows(rows: Sequence[Row], sought: _Criteria, hidden: Collection[str]) -> Sequence[Row]:
+def _filter_rows(rows: Sequence[Row], sought: _Criteria) -> Sequence[Row]:
     """Return the rows, without children, that meet the criteria and are not hidden."""
     for word in sought.words:
         rows = [row for row in rows if word in row.item.search]
@@ -287,8 +284,8 @@ def _filter_rows(rows: Sequence[Row], sought: _Criteria, hidden: Collection[str]
         rows = [row for row in rows if sought.vendor in row.item.vendors]
     if sought.wasted:
         rows = [row for row in rows if row.item.wasted]
-    if hidden:
-        rows = [row for row in rows if not _is_hidden(row.item, hidden)]
+    if sought.hidden:
+        rows = [row for row in rows if not _is_hidden(row.item, sought.hidden)]
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.model import Finding
@@ -60,39 +60,37 @@ def sections(comparison: Comparison, *, every: bool) -> Sequence[Section]:
     )
 
 
-_FINDINGS: Mapping[Change, str] = {
-    "added": "New findings",
-    "changed": "Findings whose severity or acceptance changed",
-    "removed": "Findings that are gone",
+#: Change of a finding → its section, and the word for it.
+_FINDINGS: Mapping[Change, tuple[str, str]] = {
+    "added": ("New findings", "new"),
+    "changed": ("Findings whose severity or acceptance changed", "changed"),
+    "removed": ("Findings that are gone", "gone"),
 }
 
 
-_FINDING_WORDS: Mapping[Change, str] = {"added": "new", "changed": "changed", "removed": "gone"}
-
-
 def _findings(changes: Sequence[FindingChange], most: int | None) -> Iterator[Section]:
-    for kind, title in _FINDINGS.items():
+    for kind, (title, _) in _FINDINGS.items():
         items = tuple(_finding(change) for change in changes if change.change == kind)
         yield limit(Section(kind, title, items=items, is_folded=kind == "removed"), most)
 
 
 def _finding(change: FindingChange) -> Item:
     finding = change.finding
-    remedy = f"fix: {finding.fix.text}" if finding.fix is not None else ""
+    remedies = (f"fix: {finding.fix.text}",) if finding.fix is not None else ()
     if finding.waived is not None:
-        remedy = f"accepted: {finding.waived}"
-    is_gone = change.change == "removed"
-    return Item(
+        remedies = (f"accepted: {finding.waived}",)
+    item = Item(
         _severity(finding),
         finding.rule,
         finding.name,
         finding.label,
         finding.message,
-        chain=() if is_gone else finding.chain,
-        remedies=(remedy,) if remedy and not is_gone else (),
         before=_severity(change.before) if change.change == "changed" and change.before else "",
-        change=_FINDING_WORDS[change.change],
+        change=_FINDINGS[change.change][1],
     )
+    if change.change == "removed":
+        return item
+    return replace(item, chain=finding.chain, remedies=remedies)
 
 
 def _severity(finding: Finding) -> str:
@@ -163,13 +161,13 @@ def _changes(name: str, title: str, rows: Sequence[ChangeRow], most: int | None)
 
 def end(item: ComparedSide) -> str:
     """Describe one side: backends, size, distributions."""
-    parts = [
-        *([item.subject] if item.subject else []),
-        *([f"for {listing(item.backends)}"] if item.backends else []),
-        *([size(item.size)] if item.size is not None else []),
+    parts = (
+        item.subject,
+        f"for {listing(item.backends)}" if item.backends else "",
+        size(item.size) if item.size is not None else "",
         count(item.distributions, "distribution"),
-    ]
-    return ", ".join(parts)
+    )
+    return ", ".join(filter(None, parts))
 
 
 def summary(comparison: Comparison) -> str:
@@ -180,13 +178,8 @@ def summary(comparison: Comparison) -> str:
         parts.append(
             f"{count(new, 'finding')} new, {gone} gone, {comparison.findings.same} as before"
         )
-    kinds: tuple[tuple[Change, str], ...] = (
-        ("added", "added"), ("removed", "removed"), ("changed", "changed"),
-    )  # fmt: skip
-    numbers = [
-        f"{sum(change.change == kind for change in comparison.distributions.changes)} {word}"
-        for kind, word in kinds
-    ]
+    kinds = [change.change for change in comparison.distributions.changes]
+    numbers = [f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "changed")]
     parts.append(f"distributions: {', '.join(numbers)}, {comparison.distributions.same} the same")
     if comparison.before.size is not None and comparison.after.size is not None:
         more = comparison.after.size - comparison.before.size
@@ -321,19 +314,13 @@ def _shows(change: LibraryChange) -> bool:
 
 
 def _architecture(change: ArchitectureChange) -> ChangeRow:
-    name = {None: "everything", "": "files of no distribution"}.get(
-        change.distribution, change.distribution or ""
-    )
-    parts = [
-        *([f"gained {' '.join(change.gained)}"] if change.gained else []),
-        *([f"lost {' '.join(change.lost)}"] if change.lost else []),
-    ]
-    return ChangeRow(
-        "~",
-        f"{name} ({change.vendor})",
-        ", ".join(parts),
-        is_loud=change.distribution is None,
-    )
+    name = change.distribution or "files of no distribution"
+    if change.distribution is None:
+        name = "everything"
+    gained = f"gained {' '.join(change.gained)}" if change.gained else ""
+    lost = f"lost {' '.join(change.lost)}" if change.lost else ""
+    text = ", ".join(filter(None, (gained, lost)))
+    return ChangeRow("~", f"{name} ({change.vendor})", text, is_loud=change.distribution is None)
 
 
 def _bytes(comparison: Comparison) -> Iterator[ChangeRow]:
@@ -360,18 +347,14 @@ def _layers_title(layers: LayersChange | None) -> str:
         return "Layers"
     hidden = ""
     if layers.hidden_before != layers.hidden_after:
-        change = _arrow(size(layers.hidden_before), size(layers.hidden_after))
+        change = f"{size(layers.hidden_before)} -> {size(layers.hidden_after)}"
         hidden = f"; bytes that no container sees: {change}"
     same = f"the lowest {layers.same} are the same" if layers.same else "none is the same"
     return f"Layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
 def _layer(change: LayerChange) -> ChangeRow:
-    sizes = [
-        size(layer_size)
-        for layer_size in (change.size_before, change.size_after)
-        if layer_size is not None
-    ]
+    sizes = [size(s) for s in (change.size_before, change.size_after) if s is not None]
     return ChangeRow(
         SIGNS[change.change],
         f"layer {change.index + 1}",
