@@ -156,6 +156,8 @@ _Sample = tuple[Mapping[str, str], float]
 def render_metrics(diagnosis: Diagnosis) -> str:
     """Render all metrics; samples with equal labels are counted."""
     checks = diagnosis.node or ()
+    # Of each backend the first entry: a catalogue may describe one in several ways.
+    devices = {item.backend: item for item in reversed(diagnosis.devices)}
     lines = Counter((line.subject, line.state) for line in diagnosis.checks)
     parts = [
         _family(
@@ -169,7 +171,7 @@ def render_metrics(diagnosis: Diagnosis) -> str:
         ),
         _family(
             "devices", "Device nodes, by backend.",
-            [({"backend": item.backend}, len(item.nodes)) for item in _devices(diagnosis)],
+            [({"backend": item.backend}, len(item.nodes)) for item in devices.values()],
         ),
         _family(
             "check", "1 for the current state of a check.",
@@ -201,11 +203,6 @@ def render_metrics(diagnosis: Diagnosis) -> str:
             )
         )  # fmt: skip
     return "".join(parts)
-
-
-def _devices(diagnosis: Diagnosis) -> Iterable[HostDevices]:
-    """Devices, of each backend the first entry: a catalogue may describe one in several ways."""
-    return {item.backend: item for item in reversed(diagnosis.devices)}.values()
 
 
 def _once(samples: Iterable[_Sample]) -> list[_Sample]:

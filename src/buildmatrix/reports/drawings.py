@@ -8,7 +8,7 @@ from typing import Literal
 
 from buildmatrix.base.text import each_text, shown
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import Answer, Chain, Edge, Node
+from buildmatrix.reports.why.model import Answer, Edge, Node
 
 # Colors of boxes by kind, the same in every format. Dark text is readable on all of them
 
@@ -85,17 +85,21 @@ class Drawing:
 def draw_answer(answer: Answer) -> Drawing:
     """The chains of an answer, with the layers that their files lie in."""
     graph = answer.graph
-    chains: list[Chain] = []
-    for subject in answer.subjects:
-        chains += subject.chains
-        if subject.brought is not None:
-            chains.append(subject.brought)
+    chains = [
+        chain
+        for subject in answer.subjects
+        for chain in (*subject.chains, subject.brought)
+        if chain is not None
+    ]
     subject_ids = {subject.node.id for subject in answer.subjects}
     ids = dict.fromkeys([*(id for chain in chains for id in chain.ids), *subject_ids])
     drawn = list(ids)[:MOST_BOXES]
     edges = dict.fromkeys(edge for chain in chains for edge in chain.edges)
     boxes = [_box(graph.nodes[id], id in subject_ids) for id in drawn]
-    arrows = [_arrow(edge) for edge in edges if edge.source in ids and edge.target in ids]
+    arrows = [
+        Arrow(edge.source, edge.target, verb(edge), words.reason(edge), edge.certain)
+        for edge in edges
+    ]
     layers: dict[int, Box] = {}
     for id in drawn:
         index = graph.nodes[id].layer
@@ -156,10 +160,6 @@ _VERBS = {
 }
 
 
-def _arrow(edge: Edge) -> Arrow:
-    return Arrow(edge.source, edge.target, verb(edge), words.reason(edge), edge.certain)
-
-
 def verb(edge: Edge) -> str:
     """A few words for an edge: `NEEDED, RUNPATH`."""
     if edge.kind == "needs":
@@ -205,14 +205,11 @@ def render_dot(drawing: Drawing) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _quoted(*texts: str) -> str:
+def _quoted(*lines: str) -> str:
     r"""A string, its lines centered; a backslash would begin an escape such as `\N`."""
-    return '"' + "\\n".join(map(_escape_dot, texts)) + '"'
-
-
-def _escape_dot(text: str) -> str:
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    printed = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return f'"{"".join(printed)}"'
 
 
 # Mermaid, shown by GitHub and GitLab (https://mermaid.js.org)
@@ -234,13 +231,9 @@ def render_mermaid(drawing: Drawing) -> str:
         label = f'|"{_escape_mermaid(short(arrow.label))}"|' if arrow.label else ""
         lines.append(f"  {names[arrow.source]} {line}{label} {names[arrow.target]}")
     for kind in sorted({box.kind for box in drawing.boxes}):
-        lines.append(
-            f"  classDef {kind} fill:{FILLS.get(kind, '#ffffff')},stroke:#495057,color:#000"
-        )
-    subjects = [names[box.id] for box in drawing.boxes if box.asked]
-    if subjects:
-        lines.append(f"  style {subjects[0]} stroke-width:3px")
-        lines += [f"  style {name} stroke-width:3px" for name in subjects[1:]]
+        fill = FILLS.get(kind, OTHER)
+        lines.append(f"  classDef {kind} fill:{fill},stroke:#495057,color:#000")
+    lines += [f"  style {names[box.id]} stroke-width:3px" for box in drawing.boxes if box.asked]
     return "\n".join([*lines, ""])
 
 

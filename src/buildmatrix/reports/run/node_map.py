@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from buildmatrix.catalogue.architectures import Support
 from buildmatrix.judge.model import DeviceFit, NodeFit, TargetResult, Verdict
@@ -217,25 +216,17 @@ def _fit(fit: NodeFit | None, span: int) -> MapCell:
 def _rows(fits: Mapping[str, NodeFit], every: Iterable[Column]) -> Iterator[MapRow]:
     """All device code together, then by what each architecture of it serves."""
     places = [(fits.get(column.node), arch) for column in every for arch in column.devices]
-    devices = [device for fit, arch in places if (device := _device(fit, arch)) is not None]
-    codes = sort_architectures({code for device in devices for code in device.code})
+    devices = [(fit, _device(fit, arch)) for fit, arch in places]
+    codes = sort_architectures({code for _, device in devices if device for code in device.code})
     if not codes:
         return
-    yield MapRow((), tuple(_cell(fit, arch, _of_all) for fit, arch in places))
+    yield MapRow((), tuple(_cell(fit, device) for fit, device in devices))
     alike: dict[tuple[MapCell, ...], list[str]] = {}
     for code in codes:
-        row = tuple(_cell(fit, arch, partial(_of_code, code)) for fit, arch in places)
+        row = tuple(_cell(fit, device, code) for fit, device in devices)
         alike.setdefault(row, []).append(code)
     for row, names in alike.items():
         yield MapRow(tuple(names), row)
-
-
-def _cell(fit: NodeFit | None, arch: str, worth: Callable[[DeviceFit], MapCell]) -> MapCell:
-    """A field about one GPU; what a class without GPUs runs is not known."""
-    device = _device(fit, arch)
-    if device is not None:
-        return worth(device)
-    return MapCell(*_WORDS["unknown"]) if fit is not None else MapCell()
 
 
 def _device(fit: NodeFit | None, arch: str) -> DeviceFit | None:
@@ -243,14 +234,18 @@ def _device(fit: NodeFit | None, arch: str) -> DeviceFit | None:
     return next((device for device in devices if device.arch == arch), None)
 
 
-def _of_all(device: DeviceFit) -> MapCell:
+def _cell(fit: NodeFit | None, device: DeviceFit | None, code: str | None = None) -> MapCell:
+    """A field about one GPU and one architecture's code, or all code.
+
+    What a class without GPUs runs is not known.
+    """
+    if device is None:
+        return MapCell(*_WORDS["unknown"]) if fit is not None else MapCell()
+    if code is not None:
+        support = device.code.get(code, "none")
+        return MapCell(ELSEWHERE, "other GPUs") if support == "none" else MapCell(*_WORDS[support])
     style, text = _WORDS[device.support]
     count = sum(support == device.support for support in device.holders.values())
     if count < len(device.holders):
         text = f"{text}: {count} of {len(device.holders)}"
     return MapCell(style, text)
-
-
-def _of_code(code: str, device: DeviceFit) -> MapCell:
-    support = device.code.get(code, "none")
-    return MapCell(ELSEWHERE, "other GPUs") if support == "none" else MapCell(*_WORDS[support])
