@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import FleetChange, FleetDrift, FleetResult
 
@@ -90,40 +91,30 @@ class PullTotals:
     unusable_running: int = 0
 
 
-@dataclass(slots=True)
-class _Layer:
-    size: int = 0
-    least: int | None = None
-    most: int = 0
-    is_open: bool = False
-
-
 def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
     """Add up the distinct layers of results."""
-    layers: dict[str, _Layer] = {}
+    sizes: dict[str, int] = {}
+    unusable: dict[str, list[int]] = {}
+    undecided: set[str] = set()
     for result in results:
-        is_open = result.state == "undecided"
         # An image may have a layer twice: what lies below is hidden there, and counts above.
-        unusable: dict[str, int] = {}
+        own: dict[str, int] = {}
         for layer in result.layers:
-            held = layers.get(layer.digest)
-            if held is None:
-                held = layers[layer.digest] = _Layer()
-            held.size = max(held.size, layer.size)
-            held.is_open |= is_open
-            sum_ = unusable.get(layer.digest, 0) + layer.unusable_size
-            unusable[layer.digest] = min(sum_, layer.size)
-        for digest, size in unusable.items() if not is_open else ():
-            held = layers[digest]
-            held.least = size if held.least is None else min(held.least, size)
-            held.most = max(held.most, size)
-    every = layers.values()
+            sizes[layer.digest] = max(sizes.get(layer.digest, 0), layer.size)
+            sum_ = own.get(layer.digest, 0) + layer.unusable_size
+            own[layer.digest] = min(sum_, layer.size)
+        if result.state == "undecided":
+            undecided.update(own)
+            continue
+        for digest, size in own.items():
+            unusable.setdefault(digest, []).append(size)
+    least = {digest: min(held) for digest, held in unusable.items()}
     return LayerTotals(
-        layers=len(layers),
-        size=sum(layer.size for layer in every),
-        unusable=sum(layer.least or 0 for layer in every),
-        unusable_open=sum(layer.least or 0 for layer in every if layer.is_open),
-        unusable_in_some=sum(layer.most - (layer.least or 0) for layer in every),
+        layers=len(sizes),
+        size=sum(sizes.values()),
+        unusable=sum(least.values()),
+        unusable_open=sum(least.get(digest, 0) for digest in undecided),
+        unusable_in_some=sum(max(held) - min(held) for held in unusable.values()),
     )
 
 
@@ -158,18 +149,21 @@ class VendorTotals:
 
 def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
     """Sort vendors by unusable bytes, descending."""
-    rows: dict[str, VendorTotals] = {}
+    by_vendor: dict[str, list[VendorBytes]] = {}
     for result in results:
         for held in result.vendors:
-            row = rows.get(held.vendor, VendorTotals(held.vendor, 0, 0, 0, 0))
-            rows[held.vendor] = VendorTotals(
-                held.vendor,
-                row.images + 1,
-                row.unusable_images + (held.wasted > 0),
-                row.size + held.size,
-                row.unusable + held.wasted,
-            )
-    return sorted(rows.values(), key=lambda row: (-row.unusable, -row.size, row.vendor))
+            by_vendor.setdefault(held.vendor, []).append(held)
+    rows = (
+        VendorTotals(
+            vendor,
+            len(every),
+            sum(held.wasted > 0 for held in every),
+            sum(held.size for held in every),
+            sum(held.wasted for held in every),
+        )
+        for vendor, every in by_vendor.items()
+    )
+    return sorted(rows, key=lambda row: (-row.unusable, -row.size, row.vendor))
 
 
 # Images with the most unusable bytes
@@ -246,14 +240,6 @@ def owner_drift(drift: FleetDrift) -> Sequence[OwnerDrift]:
     rows = []
     for owner, of_owner in by_owner.items():
         kinds = [change.change for change in of_owner]
-        rows.append(
-            OwnerDrift(
-                owner,
-                kinds.count("new"),
-                kinds.count("gone"),
-                kinds.count("worse"),
-                kinds.count("better"),
-                sum(map(bytes_more, of_owner)),
-            )
-        )
+        numbers = map(kinds.count, ("new", "gone", "worse", "better"))
+        rows.append(OwnerDrift(owner, *numbers, sum(map(bytes_more, of_owner))))
     return sorted(rows, key=lambda row: (-row.more, -row.worse, row.owner))

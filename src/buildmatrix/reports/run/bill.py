@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -113,7 +113,7 @@ def items(report: Report) -> tuple[BillItem, ...]:
         if is_alone and finding.distribution and finding.version:
             # It may have no verdict: what stopped at the lock, and what has no wheel.
             keys.add((finding.distribution, finding.version))
-    return tuple(_item(key, verdicts.get(key, ()), held.get(key, ())) for key in sorted(keys))
+    return tuple(_item(key, verdicts.get(key, []), held.get(key, [])) for key in sorted(keys))
 
 
 def loose(report: Report) -> tuple[NativeComponent, ...]:
@@ -161,15 +161,10 @@ def roots(report: Report) -> tuple[Key, ...]:
             {
                 (entry.name, entry.version)
                 for entry in _entries(report)
-                if entry.name and is_root(entry)
+                if entry.name and (entry.asker == _label(entry) or not entry.required_by)
             }
         )
     )
-
-
-def is_root(entry: DistributionBytes) -> bool:
-    """Return True if a requirement line names the distribution, or nothing requires it."""
-    return entry.asker == _label(entry) or not entry.required_by
 
 
 def vulnerabilities(report: Report) -> tuple[Vulnerability, ...]:
@@ -190,11 +185,10 @@ def _entries(report: Report) -> Iterator[DistributionBytes]:
             yield from target.composition.distributions
 
 
-def _item(key: Key, verdicts: Iterable[Verdict], entries: Iterable[DistributionBytes]) -> BillItem:
-    verdicts, entries = tuple(verdicts), tuple(entries)
+def _item(key: Key, verdicts: Sequence[Verdict], entries: Sequence[DistributionBytes]) -> BillItem:
     return BillItem(
         *key,
-        verdicts,
+        tuple(verdicts),
         _libraries(entries),
         tuple({part.purl: part for entry in entries for part in entry.sbom}.values()),
         tuple(sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})),

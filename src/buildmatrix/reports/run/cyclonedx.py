@@ -50,17 +50,6 @@ from buildmatrix.judge.model import VERDICT_RANK
 from buildmatrix.reports.json_form import TOOL, Json
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
-from buildmatrix.reports.run.bill import (
-    BillItem,
-    edges,
-    items,
-    knows_graph,
-    loose,
-    reference,
-    roots,
-    system_components,
-    vulnerabilities,
-)
 from buildmatrix.reports.run.model import Report
 
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
@@ -81,11 +70,11 @@ def render(report: Report) -> str:
     bom = Bom(
         serial_number=_serial_number(report),
         components=[
-            *map(_component, items(report)),
-            *(_native("subject", part) for part in loose(report)),
-            *map(_make_system_component, system_components(report)),
+            *map(_component, bill.items(report)),
+            *(_native("subject", part) for part in bill.loose(report)),
+            *map(_make_system_component, bill.system_components(report)),
         ],
-        vulnerabilities=map(_vulnerability, vulnerabilities(report)),
+        vulnerabilities=map(_vulnerability, bill.vulnerabilities(report)),
         metadata=BomMetaData(
             tools=ToolRepository(components=[tool]),
             component=Component(
@@ -103,7 +92,7 @@ def render(report: Report) -> str:
     # By default the library says that nothing depends on anything, which is unknown of what
     # lies in a distribution, and the time, which would make two renderings of one report differ.
     document.pop("dependencies", None)
-    if knows_graph(report):
+    if bill.knows_graph(report):
         document["dependencies"] = _dependencies(report)
     document["metadata"].pop("timestamp", None)
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -114,7 +103,7 @@ def _serial_number(report: Report) -> uuid.UUID:
     return uuid.uuid5(_NAMESPACE, hashlib.sha256(content).hexdigest())
 
 
-def _component(item: BillItem) -> Component:
+def _component(item: bill.BillItem) -> Component:
 
     properties: dict[str, str] = {}
     if item.verdicts:
@@ -246,9 +235,9 @@ def _version(text: str) -> str:
 
 def _dependencies(report: Report) -> Json:
     """The graph of distributions; what lies inside of them is not known to depend on anything."""
-    required = edges(report)
-    refs = {item.key: item.reference for item in items(report)}
-    entries: list[tuple[str, list[str]]] = [("subject", [refs[key] for key in roots(report)])]
+    required = bill.edges(report)
+    refs = {item.key: item.reference for item in bill.items(report)}
+    entries: list[tuple[str, list[str]]] = [("subject", [refs[key] for key in bill.roots(report)])]
     entries += [(refs[key], [refs[need] for need in required.get(key, ())]) for key in refs]
     return [
         {"ref": ref, "dependsOn": list[Json](dict.fromkeys(needs))} if needs else {"ref": ref}
@@ -273,7 +262,7 @@ def _vulnerability(vulnerability: bill.Vulnerability) -> Vulnerability:
         recommendation=vulnerability.advice or None,
         affects=[
             BomTarget(ref=ref)
-            for ref in sorted({reference(*key) for key in vulnerability.products})
+            for ref in sorted({bill.reference(*key) for key in vulnerability.products})
         ],
         analysis=VulnerabilityAnalysis(
             responses=[ImpactAnalysisResponse.WILL_NOT_FIX], detail=vulnerability.accepted
