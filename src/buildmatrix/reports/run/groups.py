@@ -142,6 +142,7 @@ class FindingGroup:
                 f"fix: {above[cure_key(finding)]} above"
                 if cure_key(finding) in above
                 else self._cure(finding, fix_text(finding.fix, audited=audited)),
+                "",
             )
             for finding, targets in _heads(self.findings, self.targets)
             if finding.fix is not None
@@ -172,7 +173,7 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Fi
         number = seen[target, about]
         seen[target, about] += 1
         by_cause.setdefault((about, number), []).extend(alike)
-    made_groups = [_group(tuple(alike), targets) for alike in by_cause.values()]
+    made_groups = [_group(alike, targets) for alike in by_cause.values()]
     weights: dict[object, int] = {}
     for group in made_groups:
         weights[_place(group)] = weights.get(_place(group), 0) + group.bytes
@@ -215,7 +216,7 @@ def join_names(names: Sequence[str]) -> str:
 
 def group_by_text(texts: Iterable[tuple[str, str]]) -> tuple[SharedText, ...]:
     """Pairs of a target and a text; each text once, with all its targets."""
-    return _group_by_text(((target,), "", text) for target, text in texts)
+    return _group_by_text(((target,), "", text, "") for target, text in texts)
 
 
 def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
@@ -223,9 +224,7 @@ def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
 
     Those are named where the same distribution is judged otherwise on others of them.
     """
-    rows = Counter(
-        (verdict.name, verdict.version, verdict.backend) for verdict in report.distributions
-    )
+    rows = Counter((item.name, item.version, item.backend) for item in report.distributions)
 
     def where(verdict: Verdict) -> tuple[str, ...]:
         is_split = rows[verdict.name, verdict.version, verdict.backend] > 1
@@ -240,12 +239,8 @@ def verdicts(
     """Verdicts that say the same in several places: the first of them, and the reason."""
     by_reason: dict[tuple[str, str, str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        key = (
-            verdict.name,
-            verdict.version,
-            verdict.verdict,
-            _neutral(verdict.reason, verdict.backend),
-        )
+        reason = _neutral(verdict.reason, verdict.backend)
+        key = (verdict.name, verdict.version, verdict.verdict, reason)
         by_reason.setdefault(key, []).append(verdict)
     for (_, _, _, reason), alike in by_reason.items():
         backends = dict.fromkeys(verdict.backend for verdict in alike)
@@ -285,20 +280,16 @@ def _identity(finding: Finding) -> str:
     return fingerprint(finding.rule, "", finding.distribution, finding.path, finding.vendor)
 
 
-def _group(alike: tuple[Finding, ...], report_targets: Sequence[str]) -> FindingGroup:
-    ordered = tuple(sorted(alike, key=_heaviest))
+def _group(findings: Sequence[Finding], report_targets: Sequence[str]) -> FindingGroup:
+    ordered = tuple(sorted(findings, key=_heaviest))
     order = {target: place for place, target in enumerate(report_targets)}
     affected = dict.fromkeys(
         target for finding in ordered for target in (finding.target, *finding.also)
     )
     targets = tuple(sorted(affected, key=lambda target: order.get(target, len(order))))
-    variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
-    for first, about in _heads(ordered, targets):
-        of_them = [finding for finding in ordered if finding.target == first.target]
-        key = (_neutral(first.message, first.backend), _with_it(of_them))
-        names, backends = variants.setdefault(key, ([], {}))
-        names.extend(about)
-        backends[first.backend] = None
+    of_targets: dict[str, list[Finding]] = {}
+    for finding in ordered:
+        of_targets.setdefault(finding.target, []).append(finding)
     first = ordered[0]
     others = dict.fromkeys(filter(None, (finding.label or finding.path for finding in ordered)))
     others.pop(first.label or first.path or "", None)
@@ -306,12 +297,12 @@ def _group(alike: tuple[Finding, ...], report_targets: Sequence[str]) -> Finding
         first,
         ordered,
         targets,
-        tuple(
-            SharedText(tuple(names), _fill(text, backends), more)
-            for (text, more), (names, backends) in variants.items()
+        _group_by_text(
+            (about, head.backend, head.message, _with_it(of_targets[head.target]))
+            for head, about in _heads(ordered, targets)
         ),
         tuple(others),
-        max((_bytes(ordered, target) for target in affected), default=0),
+        max(sum(map(_weight, alike)) for alike in of_targets.values()),
     )
 
 
@@ -342,10 +333,6 @@ def _weight(finding: Finding) -> int:
     return sum(item.size for item in finding.evidence)
 
 
-def _bytes(findings: Iterable[Finding], target: str) -> int:
-    return sum(_weight(finding) for finding in findings if finding.target == target)
-
-
 def _heaviest(finding: Finding) -> tuple[int, int, str, str]:
     return -_weight(finding), len(finding.chain), finding.distribution or "", finding.path or ""
 
@@ -358,16 +345,18 @@ def _place(group: FindingGroup) -> tuple[bool, int, str]:
 # Texts of several backends
 
 
-def _group_by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedText, ...]:
-    """Targets, their backend and a text; texts that differ in the backend's name are one."""
-    variants: dict[str, tuple[list[str], dict[str, None]]] = {}
-    for targets, backend, text in texts:
-        names, backends = variants.setdefault(_neutral(text, backend), ([], {}))
+def _group_by_text(
+    texts: Iterable[tuple[Sequence[str], str, str, str]],
+) -> tuple[SharedText, ...]:
+    """Targets, their backend, a text and what belongs to it; alike but for the backend is one."""
+    variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
+    for targets, backend, text, more in texts:
+        names, backends = variants.setdefault((_neutral(text, backend), more), ([], {}))
         names.extend(targets)
         backends[backend] = None
     return tuple(
-        SharedText(tuple(names), _fill(text, backends))
-        for text, (names, backends) in variants.items()
+        SharedText(tuple(names), _fill(text, backends), more)
+        for (text, more), (names, backends) in variants.items()
     )
 
 
@@ -429,7 +418,12 @@ def causes(report: Report, groups: Iterable[FindingGroup]) -> Sequence[Cause]:
         # What is cured for one target by the step that cures more on others is one thing to do.
         key = next((held for held in alike if keys <= held), frozenset(keys))
         alike.setdefault(key, []).append(group)
-    wasted = _wasted(report)
+    wasted = {
+        (target.id, part.name): max(0, part.wasted)
+        for target in report.targets
+        if target.composition is not None
+        for part in target.composition.distributions
+    }
     order = {target.id: place for place, target in enumerate(report.targets)}
     made = [_make_cause(group, wasted, order, audited=report.is_audit) for group in alike.values()]
     return sorted(
@@ -484,13 +478,3 @@ def _places(group: FindingGroup) -> Iterator[tuple[str, str]]:
             # Findings about the environment have no bytes.
             if not finding.distribution and any(item.size for item in finding.evidence):
                 yield target, ""
-
-
-def _wasted(report: Report) -> Mapping[tuple[str, str], int]:
-    """Target, distribution -> unused bytes."""
-    return {
-        (target.id, part.name): max(0, part.wasted)
-        for target in report.targets
-        if target.composition is not None
-        for part in target.composition.distributions
-    }
