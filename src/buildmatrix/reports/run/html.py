@@ -13,16 +13,7 @@ from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import GATES, Finding, GateState
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
-from buildmatrix.reports.run import revision
-from buildmatrix.reports.run.charts import (
-    LayerStrip,
-    Treemap,
-    bars,
-    percent,
-    strip,
-    treemap,
-    vendor_bytes,
-)
+from buildmatrix.reports.run import charts, revision, summary
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     causes,
@@ -33,16 +24,6 @@ from buildmatrix.reports.run.groups import (
 )
 from buildmatrix.reports.run.model import Report, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
-from buildmatrix.reports.run.summary import (
-    cures,
-    group_by_targets,
-    headline,
-    ladders,
-    select_unaccepted,
-    target_table,
-    unread_section,
-    without_device,
-)
 
 #: Sentences of one list.
 _MOST = 120
@@ -94,7 +75,7 @@ _LONG = 500
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
     finding_groups = groups(report.findings, [target.id for target in report.targets])
-    shown_bars = bars(report.targets)
+    shown_bars = charts.bars(report.targets)
     every_step = steps(report.targets)
     ran = tuple(
         step
@@ -105,20 +86,20 @@ def render(report: Report) -> str:
         )
     )
     state, verdict = _outcome(report)
-    offered = cures(report.findings, [target.id for target in report.targets])
-    left = select_unaccepted(report)
+    offered = summary.cures(report.findings, [target.id for target in report.targets])
+    left = summary.select_unaccepted(report)
     return document.render(
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
         scripts=["run/page/report.js"],
-        filters={"percent": percent},
+        filters={"percent": charts.percent},
         report=report,
         state=state,
         headline=verdict,
-        advice=headline(offered, len(left)),
+        advice=summary.headline(offered, len(left)),
         gates=ran,
-        ladders=ladders(report),
-        without_device=without_device(report),
+        ladders=summary.ladders(report),
+        without_device=summary.without_device(report),
         gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
         bars=shown_bars,
@@ -131,8 +112,8 @@ def render(report: Report) -> str:
         grids=architecture_grids(report.distributions),
         links=_links(report),
         revision=revision,
-        target_table=target_table,
-        unread_section=unread_section,
+        target_table=summary.target_table,
+        unread_section=summary.unread_section,
         gone=groups(report.gone or (), [target.id for target in report.targets]),
         in_baseline=sum(map(is_from_baseline, report.findings)),
         causes=causes(report, finding_groups)[:_CAUSES],
@@ -144,7 +125,7 @@ def render(report: Report) -> str:
             kind: sum(_kind(finding) == kind for finding in report.findings) for kind in _KINDS
         },
         totals=_totals(report),
-        sections=group_by_targets(report, finding_groups),
+        sections=summary.group_by_targets(report, finding_groups),
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
         node_map=node_map(report.targets),
@@ -183,7 +164,7 @@ def _kind(finding: Finding) -> str:
 
 def _outcome(report: Report) -> tuple[GateState, str]:
     """State of the whole run, in a word and in a headline."""
-    errors = sum(map(fails, select_unaccepted(report)))
+    errors = sum(map(fails, summary.select_unaccepted(report)))
     bad = targets_in(report.targets, "failed")
     unknown = targets_in(report.targets, "undecided")
     every = len(report.targets)
@@ -219,7 +200,7 @@ def _vendors(report: Report) -> Sequence[tuple[str, str]]:
     """
     sizes: dict[str, int] = {}
     for target in report.targets:
-        for share in vendor_bytes(target):
+        for share in charts.vendor_bytes(target):
             sizes[share.vendor] = sizes.get(share.vendor, 0) + share.size
     names: dict[str, list[str]] = {}
     for vendor in sorted(sizes, key=lambda vendor: (vendor != "", -sizes[vendor], vendor)):
@@ -239,16 +220,16 @@ def _alike(
     return list(same.values())
 
 
-def _treemaps(report: Report) -> Sequence[Treemap]:
+def _treemaps(report: Report) -> Sequence[charts.Treemap]:
     """A picture for each composition; what wastes most first."""
     alike = _alike(report, lambda held: (held.distributions, held.system))
-    maps = [treemap(targets, held) for targets, held in alike if held.distributions]
+    maps = [charts.treemap(targets, held) for targets, held in alike if held.distributions]
     return sorted(maps, key=lambda item: -item.wasted)
 
 
-def _strips(report: Report) -> Sequence[LayerStrip]:
+def _strips(report: Report) -> Sequence[charts.LayerStrip]:
     alike = _alike(report, lambda held: held.layers)
-    return [strip(targets, held.layers) for targets, held in alike if held.layers]
+    return [charts.strip(targets, held.layers) for targets, held in alike if held.layers]
 
 
 def _links(report: Report) -> Sequence[LinkList]:
