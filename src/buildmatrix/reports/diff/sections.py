@@ -7,20 +7,7 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.model import Finding
-from buildmatrix.reports.diff.model import (
-    ArchitectureChange,
-    Change,
-    ComparedSide,
-    Comparison,
-    DistributionChange,
-    DistributionChanges,
-    FindingChange,
-    LayerChange,
-    LayersChange,
-    LibraryChange,
-    VariableChange,
-    VerdictChange,
-)
+from buildmatrix.reports.diff import model
 from buildmatrix.reports.sections import (
     Item,
     Row,
@@ -35,12 +22,12 @@ from buildmatrix.reports.sections import (
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10
-SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
+SIGNS: dict[model.Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 #: Characters of an instruction or a value.
 _LONGEST = 120
 
 
-def sections(comparison: Comparison, *, every: bool) -> Sequence[Section]:
+def sections(comparison: model.Comparison, *, every: bool) -> Sequence[Section]:
     """All differences, the findings first; kinds without a difference do not appear."""
     is_same = comparison.before.source == comparison.after.source
     return filled(
@@ -61,20 +48,20 @@ def sections(comparison: Comparison, *, every: bool) -> Sequence[Section]:
 
 
 #: Change of a finding → its section, and the word for it.
-_FINDINGS: Mapping[Change, tuple[str, str]] = {
+_FINDINGS: Mapping[model.Change, tuple[str, str]] = {
     "added": ("New findings", "new"),
     "changed": ("Findings whose severity or acceptance changed", "changed"),
     "removed": ("Findings that are gone", "gone"),
 }
 
 
-def _findings(changes: Sequence[FindingChange], most: int | None) -> Iterator[Section]:
+def _findings(changes: Sequence[model.FindingChange], most: int | None) -> Iterator[Section]:
     for kind, (title, _) in _FINDINGS.items():
         items = tuple(_finding(change) for change in changes if change.change == kind)
         yield limit(Section(kind, title, items=items, is_folded=kind == "removed"), most)
 
 
-def _finding(change: FindingChange) -> Item:
+def _finding(change: model.FindingChange) -> Item:
     finding = change.finding
     remedies = (f"fix: {finding.fix.text}",) if finding.fix is not None else ()
     if finding.waived is not None:
@@ -113,7 +100,7 @@ class ChangeRow:
     is_quiet: bool = False
 
 
-def _differences(comparison: Comparison, *, every: bool) -> Iterator[Section]:
+def _differences(comparison: model.Comparison, *, every: bool) -> Iterator[Section]:
     """The differences beside findings, by kind."""
     layers, distributions = comparison.layers, comparison.distributions
     for name, title, rows in (
@@ -159,7 +146,7 @@ def _changes(name: str, title: str, rows: Sequence[ChangeRow], most: int | None)
     return drop_empty_columns(section)
 
 
-def end(item: ComparedSide) -> str:
+def end(item: model.ComparedSide) -> str:
     """Describe one side: backends, size, distributions."""
     parts = (
         item.subject,
@@ -170,7 +157,7 @@ def end(item: ComparedSide) -> str:
     return ", ".join(filter(None, parts))
 
 
-def summary(comparison: Comparison) -> str:
+def summary(comparison: model.Comparison) -> str:
     """One sentence about the whole."""
     parts = []
     if comparison.findings is not None:
@@ -189,7 +176,7 @@ def summary(comparison: Comparison) -> str:
     return "; ".join(parts)
 
 
-def state_of(comparison: Comparison) -> str:
+def state_of(comparison: model.Comparison) -> str:
     """The state of the whole: failed with a new error, passed if nothing is new or unread."""
     findings = comparison.findings
     if findings is not None and any(
@@ -205,12 +192,12 @@ def state_of(comparison: Comparison) -> str:
 # Rows of each kind
 
 
-def _targets(comparison: Comparison) -> Iterator[ChangeRow]:
+def _targets(comparison: model.Comparison) -> Iterator[ChangeRow]:
     yield from (ChangeRow("+", id) for id in comparison.targets.added)
     yield from (ChangeRow("-", id) for id in comparison.targets.removed)
 
 
-def _verdict(change: VerdictChange) -> ChangeRow:
+def _verdict(change: model.VerdictChange) -> ChangeRow:
     where = f" on {change.backend}" if change.backend else ""
     sign = "+" if change.before is None else "-" if change.after is None else "~"
     return ChangeRow(
@@ -223,12 +210,12 @@ def _verdict(change: VerdictChange) -> ChangeRow:
     )
 
 
-def _distributions_title(distributions: DistributionChanges) -> str:
+def _distributions_title(distributions: model.DistributionChanges) -> str:
     differing = len(distributions.changes)
     return f"Distributions ({differing} of {differing + distributions.same} differ)"
 
 
-def _distribution(change: DistributionChange) -> ChangeRow:
+def _distribution(change: model.DistributionChange) -> ChangeRow:
     before, after = listing(change.before), listing(change.after)
     versions = before if before == after else _arrow(before, after)
     if change.is_downgrade:
@@ -264,9 +251,9 @@ def _sizes(before: int, after: int) -> str:
     return signed_size(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
 
 
-def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
+def _libraries(changes: Iterable[model.LibraryChange]) -> Iterator[ChangeRow]:
     """Libraries of one distribution that changed alike are one line."""
-    groups: dict[tuple[object, ...], list[LibraryChange]] = {}
+    groups: dict[tuple[object, ...], list[model.LibraryChange]] = {}
     for change in changes:
         key = (
             change.change,
@@ -304,7 +291,7 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
         )
 
 
-def _shows(change: LibraryChange) -> bool:
+def _shows(change: model.LibraryChange) -> bool:
     """Return True if the versions themselves show the major change."""
     before, after = (
         "/".join(sorted({version.partition(".")[0] for version in side if version}))
@@ -313,7 +300,7 @@ def _shows(change: LibraryChange) -> bool:
     return change.major == f"{before} -> {after}"
 
 
-def _architecture(change: ArchitectureChange) -> ChangeRow:
+def _architecture(change: model.ArchitectureChange) -> ChangeRow:
     name = change.distribution or "files of no distribution"
     if change.distribution is None:
         name = "everything"
@@ -323,7 +310,7 @@ def _architecture(change: ArchitectureChange) -> ChangeRow:
     return ChangeRow("~", f"{name} ({change.vendor})", text, is_loud=change.distribution is None)
 
 
-def _bytes(comparison: Comparison) -> Iterator[ChangeRow]:
+def _bytes(comparison: model.Comparison) -> Iterator[ChangeRow]:
     for vendor in comparison.vendors or ():
         if vendor.before != vendor.after:
             yield _bytes_of(f"{vendor.vendor} ({vendor.backend})", vendor.before, vendor.after)
@@ -342,7 +329,7 @@ def _bytes_of(name: str, before: int, after: int) -> ChangeRow:
     )
 
 
-def _layers_title(layers: LayersChange | None) -> str:
+def _layers_title(layers: model.LayersChange | None) -> str:
     if layers is None:
         return "Layers"
     hidden = ""
@@ -353,7 +340,7 @@ def _layers_title(layers: LayersChange | None) -> str:
     return f"Layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
-def _layer(change: LayerChange) -> ChangeRow:
+def _layer(change: model.LayerChange) -> ChangeRow:
     sizes = [size(s) for s in (change.size_before, change.size_after) if s is not None]
     return ChangeRow(
         SIGNS[change.change],
@@ -364,13 +351,13 @@ def _layer(change: LayerChange) -> ChangeRow:
     )
 
 
-def _base(comparison: Comparison) -> Iterator[ChangeRow]:
+def _base(comparison: model.Comparison) -> Iterator[ChangeRow]:
     before, after = comparison.before.base, comparison.after.base
     if before is not None and after is not None and before != after:
         yield ChangeRow("~", "base", f"{before} -> {after}", is_loud=True)
 
 
-def _variable(change: VariableChange) -> ChangeRow:
+def _variable(change: model.VariableChange) -> ChangeRow:
     before, after = (
         cut(value, _LONGEST) if value is not None else "" for value in (change.before, change.after)
     )

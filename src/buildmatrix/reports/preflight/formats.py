@@ -9,18 +9,7 @@ from datetime import datetime
 from buildmatrix.base.text import count, printable
 from buildmatrix.reports.junit import Suite, document, fail, skip
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
-from buildmatrix.reports.preflight.model import (
-    Check,
-    Preflight,
-    PreflightTarget,
-    RungOutcome,
-    Value,
-    ladder,
-    name,
-    place,
-    totals,
-    why,
-)
+from buildmatrix.reports.preflight import model
 from buildmatrix.reports.sections import state_word
 from buildmatrix.reports.terminal import Painter, wrapped
 
@@ -32,26 +21,26 @@ _MAX_SLOWEST = 3
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def render_table(preflight: Preflight, *, width: int, color: bool) -> str:
+def render_table(preflight: model.Preflight, *, width: int, color: bool) -> str:
     """Each image with its rungs; what did not pass is listed whole."""
     paint, width = Painter(color), max(width, 40)
     lines: list[str] = []
     for target in preflight.targets:
-        lines.append(paint(printable(name(target)), "bold"))
+        lines.append(paint(printable(model.name(target)), "bold"))
         for rung in target.rungs:
             lines += _rung_lines(rung, width, paint)
         lines.append("")
-    lines.append(totals(preflight))
+    lines.append(model.totals(preflight))
     return "\n".join(lines) + "\n"
 
 
-def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
+def _rung_lines(rung: model.RungOutcome, width: int, paint: Painter) -> Iterator[str]:
     word = paint.state(rung.state, state_word(rung.state).ljust(9))
     passed = [check for check in rung.checks if check.state == "passed"]
     others = [check for check in rung.checks if check.state != "passed"]
     said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
     took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
-    details = ", ".join(filter(None, (said, took, place(rung).removeprefix(" at "))))
+    details = ", ".join(filter(None, (said, took, model.place(rung).removeprefix(" at "))))
     yield f"  {rung.rung.ljust(10)}  {word}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
@@ -71,7 +60,7 @@ def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
             yield f"    {picture}"
 
 
-def _bars(samples: Value) -> str:
+def _bars(samples: model.Value) -> str:
     """The runs of a check as bars, in their order, from nothing up to the slowest."""
     values = samples if isinstance(samples, list) else []
     times = [time for time in values if isinstance(time, float)]
@@ -88,10 +77,10 @@ def _bars(samples: Value) -> str:
 _MAX_OPEN = 20
 
 
-def render_markdown(preflight: Preflight) -> str:
+def render_markdown(preflight: model.Preflight) -> str:
     """The preflight as GitHub-flavored Markdown."""
-    table = draw([replace(ladder(preflight), title="", lead="")])
-    lines = ["## buildmatrix preflight", "", f"**{totals(preflight)}**", "", *table]
+    table = draw([replace(model.ladder(preflight), title="", lead="")])
+    lines = ["## buildmatrix preflight", "", f"**{model.totals(preflight)}**", "", *table]
     open_items = [item for target in preflight.targets for item in _open(target)]
     lines += open_items[:_MAX_OPEN]
     if len(open_items) > _MAX_OPEN:
@@ -102,18 +91,18 @@ def render_markdown(preflight: Preflight) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _open(target: PreflightTarget) -> Iterator[str]:
+def _open(target: model.PreflightTarget) -> Iterator[str]:
     for rung in target.rungs:
         checks = [check for check in rung.checks if check.state != "passed"]
         if rung.state == "passed" and not checks:
             continue
-        reason = why(rung)
+        reason = model.why(rung)
         head = f"- {plain(_title(target, rung))}: {state_cell(rung.state)}"
         yield head + (f", {rich(reason)}" if reason else "")
         yield from (f"  - {_check_item(check)}" for check in checks)
 
 
-def _passed(target: PreflightTarget) -> Iterator[str]:
+def _passed(target: model.PreflightTarget) -> Iterator[str]:
     for rung in target.rungs:
         if rung.state == "passed":
             took = f", {rung.seconds:.1f} s" if rung.seconds is not None else ""
@@ -123,11 +112,11 @@ def _passed(target: PreflightTarget) -> Iterator[str]:
             )
 
 
-def _title(target: PreflightTarget, rung: RungOutcome) -> str:
-    return f"{name(target)}{place(rung)}, {rung.rung}"
+def _title(target: model.PreflightTarget, rung: model.RungOutcome) -> str:
+    return f"{model.name(target)}{model.place(rung)}, {rung.rung}"
 
 
-def _check_item(check: Check) -> str:
+def _check_item(check: model.Check) -> str:
     state = "" if check.state == "passed" else f" {state_cell(check.state)}"
     return plain(check.subject) + state + (f": {rich(check.message)}" if check.message else "")
 
@@ -138,12 +127,12 @@ def _check_item(check: Check) -> str:
 # undecided one an error, and one that did not run is skipped.
 
 
-def render_junit(preflight: Preflight, *, time: datetime | None = None) -> str:
+def render_junit(preflight: model.Preflight, *, time: datetime | None = None) -> str:
     """The preflight as one `testsuites` document; `time` is when it ran, as Ant asks for it."""
     return document([_suite(preflight, target) for target in preflight.targets], time)
 
 
-def _suite(preflight: Preflight, target: PreflightTarget) -> Suite:
+def _suite(preflight: model.Preflight, target: model.PreflightTarget) -> Suite:
     properties = {
         "version": preflight.tool.version,
         "catalogue": preflight.tool.catalogue,
@@ -152,20 +141,20 @@ def _suite(preflight: Preflight, target: PreflightTarget) -> Suite:
         "digest": target.digest,
         "node-class": target.node_class,
     }
-    suite = Suite(name(target), properties, sum(rung.seconds or 0 for rung in target.rungs))
+    suite = Suite(model.name(target), properties, sum(rung.seconds or 0 for rung in target.rungs))
     for rung in target.rungs:
-        _add_case(suite, name(target), rung)
+        _add_case(suite, model.name(target), rung)
     return suite
 
 
-def _add_case(suite: Suite, target: str, rung: RungOutcome) -> None:
+def _add_case(suite: Suite, target: str, rung: model.RungOutcome) -> None:
     title = f"rung {rung.rung}" + (f" on {rung.where}" if rung.where != "here" else "")
     case = suite.case(target, title, rung.seconds or 0.0)
     others = [check for check in rung.checks if check.state != "passed"]
     if rung.state == "not-run":
-        skip(case, why(rung) or "it did not run")
+        skip(case, model.why(rung) or "it did not run")
     elif rung.state != "passed":
-        details = (*_check_lines(others), *filter(None, [why(rung)]))
+        details = (*_check_lines(others), *filter(None, [model.why(rung)]))
         first = details[0] if details else f"the rung {rung.state}"
         fail(
             case,
@@ -178,7 +167,7 @@ def _add_case(suite: Suite, target: str, rung: RungOutcome) -> None:
         suite.say(title, line)
 
 
-def _check_lines(checks: tuple[Check, ...] | list[Check]) -> Iterator[str]:
+def _check_lines(checks: tuple[model.Check, ...] | list[model.Check]) -> Iterator[str]:
     for check in checks:
         state = "" if check.state == "passed" else f"{check.state}: "
         yield f"{state}{check.subject}" + (f": {check.message}" if check.message else "")

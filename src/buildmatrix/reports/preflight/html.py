@@ -9,20 +9,7 @@ from typing import get_args
 
 from buildmatrix.base.text import count
 from buildmatrix.reports.page import document
-from buildmatrix.reports.preflight.model import (
-    Check,
-    Preflight,
-    RungOutcome,
-    RungState,
-    Value,
-    counts,
-    ladder,
-    name,
-    place,
-    totals,
-    why,
-    worst,
-)
+from buildmatrix.reports.preflight import model
 from buildmatrix.reports.sections import Row, Section, state_word
 
 # Wall times as pictures: their distribution and percentiles
@@ -81,7 +68,7 @@ class Strip:
         return f"{self.subject}: {'; '.join((*runs, *self.changes))}"
 
 
-def strips(rung: RungOutcome) -> tuple[Strip, ...]:
+def strips(rung: model.RungOutcome) -> tuple[Strip, ...]:
     """A picture of each check that was timed several times."""
     earlier = {
         check.subject.removesuffix(_COMPARED): check
@@ -92,7 +79,7 @@ def strips(rung: RungOutcome) -> tuple[Strip, ...]:
     return tuple(filter(None, drawn))
 
 
-def _strip(check: Check, compared: Check | None) -> Strip | None:
+def _strip(check: model.Check, compared: model.Check | None) -> Strip | None:
     times = _numbers(check.values.get("samples_s"))
     if len(times) < 2:
         return None
@@ -141,7 +128,7 @@ def _columns(times: Sequence[float], end: float) -> Iterator[Column]:
         )
 
 
-def _numbers(value: Value) -> list[float]:
+def _numbers(value: model.Value) -> list[float]:
     """The times of a list of samples; a report may be anybody's."""
     values = value if isinstance(value, list) else []
     return [item for item in values if isinstance(item, float) and 0 <= item < float("inf")]
@@ -160,26 +147,26 @@ def _read_numbers(value: object) -> dict[str, float]:
 # The page: rungs of each image, times as pictures, then every check
 
 
-def render(preflight: Preflight) -> str:
+def render(preflight: model.Preflight) -> str:
     """The preflight as one document; the same preflight gives the same bytes."""
-    states = counts(preflight)
+    states = model.counts(preflight)
     return document.render(
         "preflight/page/preflight.html.j2",
         styles=["preflight/page/preflight.css"],
         preflight=preflight,
-        state=worst(states),
+        state=model.worst(states),
         headline=_headline(states),
-        totals=totals(preflight),
-        counts=[(state_word(state), states[state]) for state in get_args(RungState)],
-        ladder=ladder(preflight),
+        totals=model.totals(preflight),
+        counts=[(state_word(state), states[state]) for state in get_args(model.RungState)],
+        ladder=model.ladder(preflight),
         checks=_checks,
         timed=_list_timed(preflight),
-        name=name,
-        why=why,
+        name=model.name,
+        why=model.why,
     )
 
 
-def _headline(states: Counter[RungState]) -> str:
+def _headline(states: Counter[model.RungState]) -> str:
     if states["failed"]:
         return f"{count(states['failed'], 'rung')} failed"
     if states["undecided"]:
@@ -191,7 +178,7 @@ def _headline(states: Counter[RungState]) -> str:
     return "All rungs passed"
 
 
-def _checks(rung: RungOutcome) -> Section:
+def _checks(rung: model.RungOutcome) -> Section:
     rows = (
         Row(
             (
@@ -208,10 +195,10 @@ def _checks(rung: RungOutcome) -> Section:
     return Section("checks", title, header, tuple(rows), frozenset({3}), frozenset({1}), subject=0)
 
 
-def _list_timed(preflight: Preflight) -> Sequence[tuple[str, Sequence[Strip]]]:
+def _list_timed(preflight: model.Preflight) -> Sequence[tuple[str, Sequence[Strip]]]:
     """The rungs that have pictures: how long a start takes first, which is what users feel."""
     every = [
-        (f"{rung.rung} of {name(target)}{place(rung)}", drawn)
+        (f"{rung.rung} of {model.name(target)}{model.place(rung)}", drawn)
         for target in preflight.targets
         for rung in target.rungs
         if (drawn := strips(rung))

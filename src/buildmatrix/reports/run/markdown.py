@@ -8,7 +8,7 @@ from dataclasses import replace
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import Trial
 from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
-from buildmatrix.reports.run import revision
+from buildmatrix.reports.run import revision, summary
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
@@ -18,16 +18,6 @@ from buildmatrix.reports.run.groups import (
     savings_text,
 )
 from buildmatrix.reports.run.model import FixesTried, Report
-from buildmatrix.reports.run.summary import (
-    Cure,
-    cures,
-    headline,
-    remarks,
-    select_unaccepted,
-    summary,
-    target_table,
-    wasted_texts,
-)
 from buildmatrix.reports.sections import filled
 
 # Effect of a change (`audit --diff`)
@@ -45,7 +35,7 @@ def body(report: Report) -> Iterator[str]:
     revised = f"{plain(difference.ref)} ({difference.commit[:12]})"
     yield f"**{plain(revision.change_summary(difference))}**, compared with {revised}"
     yield ""
-    yield from draw([target_table(report)])
+    yield from draw([summary.target_table(report)])
     for result in report.targets:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
@@ -92,9 +82,9 @@ def _body(report: Report) -> Iterator[str]:
         return
     ids = [target.id for target in report.targets]
     finding_groups = groups(report.findings, ids)
-    offered = cures(report.findings, ids, audited=report.is_audit)
+    offered = summary.cures(report.findings, ids, audited=report.is_audit)
     number = {cure.key: place for place, cure in enumerate(offered[:_CURES], 1)}
-    start = [f"**{summary(report, finding_groups)}**", "", *_to_do(report, offered)]
+    start = [f"**{summary.summary(report, finding_groups)}**", "", *_to_do(report, offered)]
     yield from start
     table = list(_targets(report))
     items = [list(lines) for lines in _items(report, finding_groups, number)]
@@ -126,14 +116,14 @@ def _body(report: Report) -> Iterator[str]:
         yield from end() if is_folded else ()
 
 
-def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
+def _to_do(report: Report, offered: Sequence[summary.Cure]) -> Iterator[str]:
     """Yield the first steps: a sentence, then the fixes, numbered."""
     if not offered:
         return
     untried = any(not cure.works for cure in offered) and report.fixes is None
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and report.is_audit else ""
     ids = [target.id for target in report.targets]
-    yield f"**{headline(offered, len(select_unaccepted(report)))}**{hint}"
+    yield f"**{summary.headline(offered, len(summary.select_unaccepted(report)))}**{hint}"
     yield ""
     for place, cure in enumerate(offered[:_CURES], 1):
         where = f": {plain(name_targets(cure.targets, ids))}" if len(ids) > 1 else ""
@@ -148,7 +138,7 @@ def _targets(report: Report) -> Iterator[str]:
     """Lines of the table; if they do not fit into the open part, failed targets come first."""
     if not report.targets:
         return
-    section = target_table(report, with_time=False)
+    section = summary.target_table(report, with_time=False)
     rows = section.rows
     if len(rows) + 2 > _ROWS:
         rows = tuple(sorted(rows, key=lambda row: not {"failed", "undecided"} & {*row.cells}))
@@ -168,11 +158,11 @@ def _items(
         yield _error(shared, ids, _ERROR)
     for group in finding_groups:
         yield draw_item(group.item(ids, audited=report.is_audit, numbers=number))
-    for shared in wasted_texts(report) if report.is_audit else ():
+    for shared in summary.wasted_texts(report) if report.is_audit else ():
         yield (f"- {plain(name_targets(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
-    for said in remarks(report):
+    for said in summary.remarks(report):
         yield from ((f"- {rich(text)}",) for text in said)
     for shared in errors:
         if shared.text.count("\n") > _ERROR:

@@ -13,7 +13,7 @@ from buildmatrix.judge.model import (
     Trial,
     Verdict,
 )
-from buildmatrix.reports.run import revision
+from buildmatrix.reports.run import revision, summary
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
@@ -28,15 +28,6 @@ from buildmatrix.reports.run.model import (
     targets_in,
 )
 from buildmatrix.reports.run.node_map import columns, notes, rule_codes
-from buildmatrix.reports.run.summary import (
-    group_by_targets,
-    remarks,
-    select_unaccepted,
-    summary,
-    target_table,
-    unread_section,
-    wasted_texts,
-)
 from buildmatrix.reports.sections import Item, Row, Section, filled
 from buildmatrix.reports.terminal import Painter, Style, draw, draw_item, wrapped
 
@@ -144,12 +135,15 @@ def render(report: Report, *, width: int, color: bool) -> str:
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
         *(draw(filled(revision.accepted(report.diff)), width, paint) if report.diff else ()),
-        *(draw([target_table(report)], width, paint) if report.targets else ()),
+        *(draw([summary.target_table(report)], width, paint) if report.targets else ()),
         grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
         *_bad_distributions(report, width, paint),
-        *draw(filled(unread_section(report, _SHOWN_UNREAD)), width, paint),
-        *([line for text in said for line in wrapped(text, width)] for said in remarks(report)),
+        *draw(filled(summary.unread_section(report, _SHOWN_UNREAD)), width, paint),
+        *(
+            [line for text in said for line in wrapped(text, width)]
+            for said in summary.remarks(report)
+        ),
         *fixes(report, width, paint),
         _summary(report, finding_groups, width, paint),
         *(draw(revision.changes(report.diff), width, paint) if report.diff else ()),
@@ -168,9 +162,9 @@ def _findings(
     """Yield the findings, those of the same targets together, the most common first."""
     ids = [result.id for result in report.targets]
     wasted: dict[tuple[str, ...], list[str]] = {}
-    for brought in wasted_texts(report) if report.is_audit else ():
+    for brought in summary.wasted_texts(report) if report.is_audit else ():
         wasted.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
-    for section in group_by_targets(report, finding_groups, wasted):
+    for section in summary.group_by_targets(report, finding_groups, wasted):
         lines = [paint(line, "bold") for line in wrapped(section.name, width)]
         lines += wasted.get(section.targets, ())
         if section.failed is not None:
@@ -258,7 +252,7 @@ def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
     """Return the one command that shows more of an audit."""
     if not report.is_audit:
         return []
-    left = [finding for finding in select_unaccepted(report) if finding.severity != "note"]
+    left = [finding for finding in summary.select_unaccepted(report) if finding.severity != "note"]
     if report.fixes is None and any(finding.fix and finding.fix.changes for finding in left):
         text = "`buildmatrix audit --fix --dry-run` tries the fixes, and shows what it would write"
     elif left:
@@ -271,11 +265,11 @@ def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
 def _summary(
     report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
 ) -> list[str]:
-    failed = any(finding.severity == "error" for finding in select_unaccepted(report))
+    failed = any(finding.severity == "error" for finding in summary.select_unaccepted(report))
     style: Style = "yellow" if is_undecided(report) else "green"
     if failed or targets_in(report.targets, "failed"):
         style = "red"
-    lines = wrapped(summary(report, finding_groups), width, further=_INDENT)
+    lines = wrapped(summary.summary(report, finding_groups), width, further=_INDENT)
     return [paint(line, style, "bold") for line in lines]
 
 
