@@ -65,15 +65,13 @@ def test_areas_are_in_proportion_to_bytes_and_leaves_fill_their_cells(parts) -> 
     made = Composition(tuple(sorted(parts, key=lambda part: -part.size)))
     drawn = treemap(["a"], made)
     whole = sum(part.size for part in parts)
-    assert drawn.size == whole == sum(row.part.size for row in drawn.rows)
+    assert drawn.size == whole == sum(part.size for part in drawn.parts)
     if not whole:
         return
     # Titles and gaps take some room, the same within a block.
     for block in drawn.blocks:
         cells = [cell for cell in block.cells if cell.row is not None]
-        scales = [
-            cell.area.width * cell.area.height / drawn.rows[cell.row].part.size for cell in cells
-        ]
+        scales = [cell.area.width * cell.area.height / drawn.parts[cell.row].size for cell in cells]
         assert all(scale == pytest.approx(scales[0], rel=1e-6) for scale in scales)
         for cell in block.cells:
             area = cell.area.width * cell.area.height

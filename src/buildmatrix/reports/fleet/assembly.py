@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from buildmatrix import __version__
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, most_severe
@@ -132,32 +132,24 @@ class _Pool:
             self._held[value] = held = each_text(value, clean)
         return held  # type: ignore[return-value]  # Of the same type: `each_text` keeps it.
 
-    def values(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        return tuple(map(self.value, values))
-
     def result(self, result: FleetResult) -> FleetResult:
-        return replace(
-            result,
-            repository=self.value(result.repository),
-            names=self.values(sorted(set(result.names))),
-            digest=clean(result.digest),
-            created=self.value(result.created),
-            backend=self.value(result.backend),
-            platform=self.value(result.platform),
-            places=self.values(sorted(set(result.places))),
-            node_classes=self.values(sorted(set(result.node_classes))),
-            owner=self.value(result.owner),
-            error=self.value(result.error) if result.error is not None else None,
-            vendors=tuple(
-                sorted(
-                    self.values(result.vendors),
-                    key=lambda item: (-item.wasted, -item.size, item.vendor),
-                )
+        """The result with its lists in their order."""
+        parts: dict[str, Any] = {item.name: getattr(result, item.name) for item in fields(result)}
+        for name in ("names", "places", "node_classes"):
+            parts[name] = tuple(sorted(set(parts[name])))
+        parts |= {
+            "vendors": tuple(
+                sorted(result.vendors, key=lambda item: (-item.wasted, -item.size, item.vendor))
             ),
-            findings=self.values(sorted(set(result.findings), key=finding_order)),
-            fits=self.values(sorted(set(result.fits), key=lambda fit: fit.node)),
-            layers=self.values(result.layers),
-        )
+            "findings": tuple(sorted(set(result.findings), key=finding_order)),
+            "fits": tuple(sorted(set(result.fits), key=lambda fit: fit.node)),
+        }
+        for name, value in parts.items():
+            if isinstance(value, tuple):
+                parts[name] = tuple(map(self.value, value))
+            elif isinstance(value, str):
+                parts[name] = self.value(value)
+        return FleetResult(**parts)
 
 
 def _place(result: FleetResult) -> tuple[object, ...]:

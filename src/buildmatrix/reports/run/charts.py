@@ -122,22 +122,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One distribution in the table beside the picture."""
-
-    part: DistributionBytes
-    name: str
-    vendors: str
-
-
-@dataclass(frozen=True, slots=True)
 class Treemap:
     """One target, or several whose bytes are the same."""
 
     targets: tuple[str, ...]
     height: int
     blocks: tuple[Block, ...]
-    rows: tuple[Row, ...]
+    #: Rows of the table beside the picture.
+    parts: tuple[DistributionBytes, ...]
     size: int
     wasted: int
 
@@ -145,7 +137,7 @@ class Treemap:
     def is_colored(self) -> bool:
         """True if areas differ in color: some bytes are a vendor's, or wasted."""
         return bool(self.wasted) or any(
-            share.vendor for row in self.rows for share in row.part.vendors
+            share.vendor for part in self.parts for share in part.vendors
         )
 
 
@@ -172,7 +164,7 @@ def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
             )
             for (line, of_line), area in zip(ordered, areas, strict=True)
         ),
-        tuple(Row(part, part_name(part), vendors_text(part)) for part in parts),
+        tuple(parts),
         whole,
         sum(min(part.wasted, part.size) for part in parts),
     )

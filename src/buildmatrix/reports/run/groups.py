@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
-from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
+from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.sections import Item, signed_size
@@ -19,8 +19,10 @@ from buildmatrix.reports.sections import Item, signed_size
 
 def fix_text(fix: Fix, *, audited: bool) -> str:
     """Return a fix in words, with the result of its trial and its savings."""
-    trial = fix.tried
-    return advice(fix, audited=audited, saves=savings_text(trial) if trial and trial.works else "")
+    trial, saves = fix.tried, ""
+    if trial is not None and trial.works:
+        saves = savings_text(trial.saved_download, trial.saved_installed)
+    return advice(fix, audited=audited, saves=saves)
 
 
 def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
@@ -36,12 +38,12 @@ def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
     return "; ".join(part for part in (f"{state}: {fix.text}", saves, outcome) if part)
 
 
-def savings_text(trial: Trial) -> str:
-    """`saves 352.1 MB to download and 500.0 MB installed`."""
-    if trial.saved_download <= 0 and trial.saved_installed <= 0:
-        less = signed_size(-trial.saved_download), signed_size(-trial.saved_installed)
-        return f"it changes {less[0]} to download and {less[1]} installed"
-    less = size(max(0, trial.saved_download)), size(max(0, trial.saved_installed))
+def savings_text(download: int, installed: int) -> str:
+    """`it saves 352.1 MB to download and 500.0 MB installed`."""
+    if download <= 0 and installed <= 0:
+        more = signed_size(-download), signed_size(-installed)
+        return f"it changes {more[0]} to download and {more[1]} installed"
+    less = size(max(0, download)), size(max(0, installed))
     return f"it saves {less[0]} to download and {less[1]} installed"
 
 

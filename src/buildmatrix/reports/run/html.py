@@ -92,7 +92,11 @@ def render(report: Report) -> str:
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
         scripts=["run/page/report.js"],
-        filters={"percent": charts.percent},
+        filters={
+            "percent": charts.percent,
+            "part_name": charts.part_name,
+            "vendors_text": charts.vendors_text,
+        },
         report=report,
         state=state,
         headline=verdict,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from buildmatrix.base.text import count
-from buildmatrix.judge.model import Trial
 from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
 from buildmatrix.reports.run import revision, summary
 from buildmatrix.reports.run.groups import (
@@ -187,8 +186,8 @@ def _fixes(fixes: FixesTried) -> Iterator[str]:
         yield ""
         yield f"**{verb} {plain(', '.join(fixes.files))}**"
         for item in fixes.saved:
-            trial = Trial(True, "", item.download, item.installed)
-            yield f"- {plain(item.target)}: {plain(savings_text(trial))}"
+            saved = savings_text(item.download, item.installed)
+            yield f"- {plain(item.target)}: {plain(saved)}"
         # Longer than any fence within it.
         fence = "`" * (3 + fixes.patch.count("`"))
         yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")

@@ -10,7 +10,6 @@ from buildmatrix.base.text import printable
 from buildmatrix.judge.model import (
     NodeFit,
     TargetResult,
-    Trial,
     Verdict,
 )
 from buildmatrix.reports.run import revision, summary
@@ -49,7 +48,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
             title = f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
         savings = (
             f"  {printable(item.target)}: "
-            + paint(savings_text(Trial(True, "", item.download, item.installed)), "green")
+            + paint(savings_text(item.download, item.installed), "green")
             for item in tried.saved
         )
         yield [*(paint(line, "bold") for line in wrapped(title, width, further="  ")), *savings]
