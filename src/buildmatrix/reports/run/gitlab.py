@@ -181,7 +181,7 @@ def _vulnerabilities(
             "name": f"{advisory.identity} in {finding.distribution}"[:255],
             "description": (advisory.description or finding.message)[:_DESCRIPTION],
             "severity": "Unknown",
-            "identifiers": _identifiers(advisory),
+            "identifiers": [*_identifiers(advisory)],
             "location": {
                 "file": file,
                 "dependency": {
@@ -197,13 +197,9 @@ def _vulnerabilities(
         yield item
 
 
-def _identifiers(advisory: Advisory) -> list[Json]:
+def _identifiers(advisory: Advisory) -> Iterator[Json]:
     """The names of an advisory; GitLab takes the first for the identity."""
-    names = (advisory.identity, *sorted(advisory.names - {advisory.identity}))
-    return [_identifier(name) for name in names]
-
-
-def _identifier(name: str) -> Json:
-    kind = name.partition("-")[0]
-    page = {"url": f"{_PAGES[kind]}{name}"} if kind in _PAGES else {}
-    return {"type": kind.lower() or "other", "name": name, "value": name, **page}
+    for name in (advisory.identity, *sorted(advisory.names - {advisory.identity})):
+        kind = name.partition("-")[0]
+        page = {"url": f"{_PAGES[kind]}{name}"} if kind in _PAGES else {}
+        yield {"type": kind.lower() or "other", "name": name, "value": name, **page}

@@ -46,7 +46,8 @@ def requirement_region(text: str, line: int, name: str) -> Region:
     if not 1 <= line <= len(lines):
         return Region(line)
     first = lines[line - 1]
-    match = next((m for m in _NAME.finditer(first) if _is_name(m[0], name)), None)
+    plain = canonicalize_name(name)
+    match = next((m for m in _NAME.finditer(first) if canonicalize_name(m[0]) == plain), None)
     if match is None:
         return Region(line)
     begin = match.start()
@@ -67,10 +68,6 @@ def requirement_region(text: str, line: int, name: str) -> Region:
 def column(line: str, offset: int) -> int:
     """The column of a character of a line."""
     return len(line[:offset].encode("utf-16-le", "surrogatepass")) // 2 + 1
-
-
-def _is_name(text: str, name: str) -> bool:
-    return canonicalize_name(text) == canonicalize_name(name)
 
 
 # Replacements of parts of files, as applied by editors and code hosts.

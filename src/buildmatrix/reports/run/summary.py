@@ -153,16 +153,6 @@ def wasted_texts(report: Report) -> tuple[SharedText, ...]:
     )
 
 
-def uncertain(report: Report) -> tuple[Verdict, ...]:
-    """Verdicts that a deeper look could change, each distribution once."""
-    verdicts = {
-        (verdict.name, verdict.version): verdict
-        for verdict in report.distributions
-        if verdict.is_open
-    }
-    return tuple(verdicts.values())
-
-
 def _uncertain_words(report: Report) -> Iterator[str]:
     """Yield a sentence per remedy about the open verdicts.
 
@@ -172,7 +162,8 @@ def _uncertain_words(report: Report) -> Iterator[str]:
     is_scan = bool(report.targets) and all(target.audit is None for target in report.targets)
     left: dict[bool, list[str]] = {False: [], True: []}
     # Distributions judged by their source have a finding of their own (BM107).
-    for verdict in (item for item in uncertain(report) if is_scan or item.depth is not None):
+    every = {(item.name, item.version): item for item in report.distributions if item.is_open}
+    for verdict in (item for item in every.values() if is_scan or item.depth is not None):
         left[is_scan or verdict.depth == "whole"].append(f"{verdict.name} {verdict.version}")
     for is_read, basis, remedy in (
         (False, "judged by part of their files", "`audit --deep` reads the rest"),

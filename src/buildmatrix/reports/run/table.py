@@ -10,12 +10,10 @@ from buildmatrix.base.text import printable
 from buildmatrix.judge.model import (
     NodeFit,
     TargetResult,
-    Verdict,
 )
 from buildmatrix.reports.run import revision, summary
 from buildmatrix.reports.run.groups import (
     FindingGroup,
-    SharedText,
     groups,
     savings_text,
     verdicts,
@@ -33,7 +31,7 @@ from buildmatrix.reports.terminal import Painter, Style, draw, draw_item, wrappe
 # Fixes (`audit --fix`)
 
 
-_LINES: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
+_LINES: dict[str, tuple[Style]] = {"+": ("green",), "-": ("red",), "@": ("blue",)}
 
 
 def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
@@ -52,7 +50,8 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
             for item in tried.saved
         )
         yield [*(paint(line, "bold") for line in wrapped(title, width, further="  ")), *savings]
-        yield [_paint_line(line, paint) for line in tried.patch.splitlines()]
+        lines = tried.patch.splitlines()
+        yield [paint(printable(line), *_LINES.get(line[:1], ())) for line in lines]
     else:
         works = [f.fix.tried.works for f in report.findings if f.fix is not None and f.fix.tried]
         if not works:
@@ -68,11 +67,6 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
         yield [paint(f"fixes: {text}", "bold")]
     if tried.notes:
         yield [line for note in tried.notes for line in wrapped(f"- {note}", width, further="  ")]
-
-
-def _paint_line(line: str, paint: Painter) -> str:
-    style = _LINES.get(line[:1])
-    return paint(printable(line), style) if style is not None else printable(line)
 
 
 # Grid of targets and node classes
@@ -132,12 +126,15 @@ def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint, width = Painter(color), max(width, 40)
     finding_groups = groups(report.findings, [target.id for target in report.targets])
+    change = ""
+    if report.diff is not None:
+        change = f"since {report.diff.ref}: {revision.change_summary(report.diff)}"
     blocks = [
         *(draw(filled(revision.accepted(report.diff)), width, paint) if report.diff else ()),
         *(draw([summary.target_table(report)], width, paint) if report.targets else ()),
         grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
-        *_bad_distributions(report, width, paint),
+        _bad_distributions(report, width, paint),
         *draw(filled(summary.unread_section(report, _SHOWN_UNREAD)), width, paint),
         *(
             [line for text in said for line in wrapped(text, width)]
@@ -146,7 +143,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *fixes(report, width, paint),
         _summary(report, finding_groups, width, paint),
         *(draw(revision.changes(report.diff), width, paint) if report.diff else ()),
-        _change_summary(report, paint),
+        [paint(printable(change), "bold")] if change else [],
         _next_command(report, width, paint),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
@@ -206,7 +203,7 @@ def _item(
 # Other sections
 
 
-def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+def _bad_distributions(report: Report, width: int, paint: Painter) -> list[str]:
     """Verdicts other than `ok`; single wheels have no targets, and these are their result.
 
     Where an audit has a finding about a distribution, that says the same.
@@ -229,22 +226,12 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
             )
         )
     ]
-    if not bad:
-        return
-    yield [
-        paint("distributions", "bold"),
-        *(
-            line
-            for verdict, reason in verdicts(bad, whereabouts(report))
-            for line in _verdict(verdict, reason, width, paint)
-        ),
-    ]
-
-
-def _verdict(verdict: Verdict, reason: SharedText, width: int, paint: Painter) -> list[str]:
-    head = printable(f"{verdict.name} {verdict.version} on {', '.join(reason.targets)}: ")
-    lines = wrapped(f"{head}{verdict.verdict}, {reason.text}", width, _INDENT)
-    return [lines[0].replace(verdict.verdict, paint.state(verdict.verdict), 1), *lines[1:]]
+    lines = [paint("distributions", "bold")] if bad else []
+    for verdict, reason in verdicts(bad, whereabouts(report)):
+        head = printable(f"{verdict.name} {verdict.version} on {', '.join(reason.targets)}: ")
+        first, *rest = wrapped(f"{head}{verdict.verdict}, {reason.text}", width, _INDENT)
+        lines += [first.replace(verdict.verdict, paint.state(verdict.verdict), 1), *rest]
+    return lines
 
 
 def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
@@ -270,10 +257,3 @@ def _summary(
         style = "red"
     lines = wrapped(summary.summary(report, finding_groups), width, further=_INDENT)
     return [paint(line, style, "bold") for line in lines]
-
-
-def _change_summary(report: Report, paint: Painter) -> list[str]:
-    if report.diff is None:
-        return []
-    text = f"since {report.diff.ref}: {revision.change_summary(report.diff)}"
-    return [paint(printable(text), "bold")]
