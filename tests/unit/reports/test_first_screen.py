@@ -12,7 +12,7 @@ from buildmatrix.judge.composition import Composition, DistributionBytes, Vendor
 from buildmatrix.judge.model import AuditTotals, Fix, TargetResult, Trial
 from buildmatrix.reports.run import html
 from buildmatrix.reports.run.charts import bars, treemap
-from buildmatrix.reports.run.groups import causes, groups
+from buildmatrix.reports.run.groups import causes, group_findings
 
 
 def part(name: str, *vendors: VendorBytes) -> DistributionBytes:
@@ -79,7 +79,7 @@ def test_findings_with_one_cure_are_one_cause_with_the_bytes_that_they_waste() -
         finding(severity="note", distribution="another", fingerprint="5" * 32),
         targets=(target("cpu-py311-server", TORCH, CUDNN, part("xgboost", VendorBytes("", 9))),),
     )
-    first, second = causes(made, groups(made.findings, ["cpu-py311-server"]))
+    first, second = causes(made, group_findings(made.findings, ["cpu-py311-server"]))
     assert (first.findings, first.wasted) == (2, 1600)
     assert first.cures[0].text == 'fix: write `torch = "cpu"` under [backend.cpu]'
     assert (second.findings, second.wasted, second.title) == (1, 0, "xgboost 3.4.1")

@@ -20,7 +20,7 @@ from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.page import document
 from buildmatrix.reports.run import html, markdown, table
-from buildmatrix.reports.run.groups import groups
+from buildmatrix.reports.run.groups import group_findings
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.reports.run.summary import cures, headline
@@ -105,7 +105,7 @@ def shown(made: Report, width: int = 100) -> str:
 
 
 def test_a_group_is_headed_by_what_weighs_most() -> None:
-    (group,) = groups(of_torch("cpu"))
+    (group,) = group_findings(of_torch("cpu"))
     assert group.first.distribution == "nvidia-cudnn-cu13"
     assert group.others == ("nvidia-cublas 13.0", "cuda-bindings 13.0", "nvidia-nvtx 13.0")
     text = shown(report(["cpu"]))
@@ -116,7 +116,7 @@ def test_a_group_is_headed_by_what_weighs_most() -> None:
 def test_one_cause_of_nine_targets_is_one_group_that_names_them() -> None:
     backends = [*ROUTES, *WITHOUT]
     made = report(backends)
-    (group,) = groups(made.findings, [one.id for one in made.targets])
+    (group,) = group_findings(made.findings, [one.id for one in made.targets])
     assert group.targets == tuple(f"{one}-py312" for one in backends)
     assert len(group.findings) == 36
     text = shown(made)
@@ -141,7 +141,7 @@ def test_each_target_s_cure_is_told(render) -> None:
 
 def test_a_fix_keeps_the_name_of_what_it_swaps() -> None:
     swap = Fix("replace", 'write `replace = { nvidia-cudnn-cu13 = "x" }` under [backend.cpu]')
-    (group,) = groups([replace(one, fix=swap) for one in of_torch("cpu")])
+    (group,) = group_findings([replace(one, fix=swap) for one in of_torch("cpu")])
     assert [said.text for said in group.cures(audited=True)] == [f"fix: {swap.text}"]
 
 
@@ -151,7 +151,7 @@ def test_where_more_than_the_backend_s_name_differs_each_text_is_told_with_its_t
         for one in of_torch("cpu")
     ]
     made = report(["cpu", "oneapi"], *smaller)
-    (group,) = groups(made.findings, [one.id for one in made.targets])
+    (group,) = group_findings(made.findings, [one.id for one in made.targets])
     assert [said.targets for said in group.messages] == [
         ("cpu-py312", "oneapi-py312"),
         ("cpu-py311",),
@@ -163,12 +163,12 @@ def test_where_more_than_the_backend_s_name_differs_each_text_is_told_with_its_t
 
 def test_targets_with_other_distributions_are_another_group() -> None:
     made = [*of_torch("cpu"), *of_torch("oneapi")[:2]]
-    assert [group.targets for group in groups(made)] == [("cpu-py312",), ("oneapi-py312",)]
+    assert [group.targets for group in group_findings(made)] == [("cpu-py312",), ("oneapi-py312",)]
 
 
 def test_two_paths_of_one_target_stay_two_findings() -> None:
     one = replace(of_torch("cpu")[0], rule="BM604", distribution=None, path="a", fingerprint="1")
-    assert len(groups([one, replace(one, path="b", fingerprint="2")])) == 2
+    assert len(group_findings([one, replace(one, path="b", fingerprint="2")])) == 2
 
 
 def test_a_value_and_a_path_that_are_called_like_the_backend_stay_as_they_are() -> None:
@@ -177,7 +177,7 @@ def test_a_value_and_a_path_that_are_called_like_the_backend_stay_as_they_are() 
         replace(of_torch(backend)[0], message=message.replace("for cpu and on cpu", text))
         for backend, text in (("cpu", "for cpu and on cpu"), ("tpu", "for tpu and on tpu"))
     ]
-    (said,) = groups([replace(one, rule="BM201") for one in made])[0].messages
+    (said,) = group_findings([replace(one, rule="BM201") for one in made])[0].messages
     assert said.text == (
         'lib/cpu/x.so links "cpu" of cpu-tools, for cpu and tpu and on cpu and tpu'
     )
@@ -186,7 +186,7 @@ def test_a_value_and_a_path_that_are_called_like_the_backend_stay_as_they_are() 
 def test_no_finding_is_lost_in_groups() -> None:
     made = report([*ROUTES, *WITHOUT]).findings
     assert sorted(map(repr, made)) == sorted(
-        repr(one) for group in groups(made) for one in group.findings
+        repr(one) for group in group_findings(made) for one in group.findings
     )
 
 
@@ -309,7 +309,7 @@ def test_all_formats_count_the_same_findings(tmp_path: Path) -> None:
 def test_the_page_groups_as_the_table_does_and_still_has_every_finding() -> None:
     made = report(["cpu", "tpu", "npu"])
     page = html.render(made)
-    known = groups(made.findings, [one.id for one in made.targets])
+    known = group_findings(made.findings, [one.id for one in made.targets])
     assert page.count("<article") == len(known) < len(made.findings)
     for group in known:
         for said in (*group.messages, *group.cures(audited=True)):
@@ -323,7 +323,7 @@ def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(as_json.render(made))
     again = read(path)
-    assert len(groups(again.findings)) == len(groups(made.findings)) == 1
+    assert len(group_findings(again.findings)) == len(group_findings(made.findings)) == 1
     # It says of each fix whether it was tried, as the audit did.
     text = table.render(made, width=100, color=False)
     assert "fix (not tried): " in text
@@ -347,7 +347,7 @@ def test_two_budgets_of_one_target_are_read_apart() -> None:
         for backend in ("cpu", "cuda")
         for number, key in enumerate(("max-size", "max-layers"))
     ]
-    held = groups(findings, ("cpu-py312", "cuda-py312"))
+    held = group_findings(findings, ("cpu-py312", "cuda-py312"))
     assert [group.targets for group in held] == [("cpu-py312", "cuda-py312")] * 2
     assert [group.messages[0].text for group in held] == [
         "it is over max-size",

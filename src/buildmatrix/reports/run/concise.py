@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import Finding, Severity
-from buildmatrix.reports.run.groups import FindingGroup, group_by_text, groups, name_targets
+from buildmatrix.reports.run.groups import FindingGroup, group_by_text, group_findings, name_targets
 from buildmatrix.reports.run.model import Report, requirement_line, unread
 
 # Places of findings in a repository
@@ -51,7 +51,7 @@ def render(report: Report, *, root: PurePath | None = None, here: PurePath | Non
 
 
 def _lines(report: Report, root: PurePath | None, here: PurePath | None) -> Iterator[str]:
-    ids = [target.id for target in report.targets]
+    ids = report.ids
     errors = group_by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
     )
@@ -59,11 +59,11 @@ def _lines(report: Report, root: PurePath | None, here: PurePath | None) -> Iter
         first, *_ = shared.text.split("\n")
         about = name_targets(shared.targets, ids)
         yield _line(report.subject, "error", f"{about}: {first}", "target")
-    for group in groups(report.findings, ids):
+    for group in group_findings(report.findings, ids):
         if group.first.waived is None:
             line = requirement_line(group.first)
             place = f"{path_from(here, line[0], root)}:{line[1]}" if line else report.subject
-            yield _line(place, group.first.severity, _text(report, group, ids), group.first.rule)
+            yield _line(place, group.first.severity, _text(report, group), group.first.rule)
     for item in unread(report):
         yield _line(report.subject, "warning", f"not read: {item.path}: {item.why}", "unread")
 
@@ -72,13 +72,13 @@ def _line(place: str, severity: Severity, text: str, code: str) -> str:
     return f"{place}: {severity}: {text} [{code}]"
 
 
-def _text(report: Report, group: FindingGroup, ids: list[str]) -> str:
+def _text(report: Report, group: FindingGroup) -> str:
     """Return the finding, its other places, and its fix."""
     message = group.messages[0].text
     if group.others:
         message += f", with {count(len(group.others), 'more finding')} of this cause"
     targets = [target for target in group.targets if target]
-    if targets and len(ids) > 1:
+    if targets and len(report.targets) > 1:
         message += f" ({targets[0] if len(targets) == 1 else count(len(targets), 'target')})"
     cures = [shared.text for shared in group.cures(audited=report.is_audit)]
     if not cures:

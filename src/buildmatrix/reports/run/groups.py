@@ -158,7 +158,9 @@ class FindingGroup:
         return _nameless(text, finding).replace(_NAME, "any of these")
 
 
-def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[FindingGroup, ...]:
+def group_findings(
+    findings: Iterable[Finding], targets: Sequence[str] = ()
+) -> tuple[FindingGroup, ...]:
     """The findings, grouped; the worst first, accepted ones last.
 
     Among equally severe ones those with one cure stand together, and what weighs most comes first.

@@ -13,15 +13,7 @@ from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import GATES, Finding, GateState
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
-from buildmatrix.reports.run import charts, revision, summary
-from buildmatrix.reports.run.groups import (
-    FindingGroup,
-    causes,
-    groups,
-    join_names,
-    name_targets,
-    whereabouts,
-)
+from buildmatrix.reports.run import charts, groups, revision, summary
 from buildmatrix.reports.run.model import Report, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
 
@@ -74,7 +66,7 @@ _LONG = 500
 
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
-    finding_groups = groups(report.findings, [target.id for target in report.targets])
+    finding_groups = groups.group_findings(report.findings, report.ids)
     shown_bars = charts.bars(report.targets)
     every_step = steps(report.targets)
     ran = tuple(
@@ -86,7 +78,7 @@ def render(report: Report) -> str:
         )
     )
     state, verdict = _outcome(report)
-    offered = summary.cures(report.findings, [target.id for target in report.targets])
+    offered = summary.cures(report.findings, report.ids)
     left = summary.select_unaccepted(report)
     return document.render(
         "run/page/report.html.j2",
@@ -118,9 +110,9 @@ def render(report: Report) -> str:
         revision=revision,
         target_table=summary.target_table,
         unread_section=summary.unread_section,
-        gone=groups(report.gone or (), [target.id for target in report.targets]),
+        gone=groups.group_findings(report.gone or (), report.ids),
         in_baseline=sum(map(is_from_baseline, report.findings)),
-        causes=causes(report, finding_groups)[:_CAUSES],
+        causes=groups.causes(report, finding_groups)[:_CAUSES],
         open=len(left),
         is_long=len(report.findings) > _LONG,
         kinds=_KINDS,
@@ -130,12 +122,12 @@ def render(report: Report) -> str:
         },
         totals=_totals(report),
         sections=summary.group_by_targets(report, finding_groups),
-        ids=[target.id for target in report.targets],
+        ids=report.ids,
         audited=report.is_audit,
         node_map=node_map(report.targets),
-        named=name_targets,
+        named=groups.name_targets,
         briefly=_briefly(report),
-        whereabouts=whereabouts(report),
+        whereabouts=groups.whereabouts(report),
         patches=_patches,
         evidence=_evidence,
         advisories=_advisories,
@@ -153,11 +145,11 @@ def _briefly(report: Report) -> Callable[[Sequence[str]], str]:
 
     def text(targets: Sequence[str]) -> str:
         if len(targets) <= _NAMED:
-            return name_targets(targets, list(backends)) or "this run"
+            return groups.name_targets(targets, list(backends)) or "this run"
         about = dict.fromkeys(backends[id] for id in targets if id in backends)
         others = [id for id, backend in backends.items() if backend in about and id not in targets]
         number = count(len(targets), "target") if others else f"all {len(targets)} targets"
-        return f"{number} for {join_names(list(about))}" if about else number
+        return f"{number} for {groups.join_names(list(about))}" if about else number
 
     return text
 
@@ -189,10 +181,10 @@ def _outcome(report: Report) -> tuple[GateState, str]:
         unrun.setdefault(number, []).append(gate)
     ran = unrun.pop(0, [])
     if unrun:
-        text = f"{join_names(ran)} passed" if ran else "No gate failed"
+        text = f"{groups.join_names(ran)} passed" if ran else "No gate failed"
         for number, gates in unrun.items():
             which = f" on {number} of {every} targets" if number < every else ""
-            text += f"; {join_names(gates)} did not run{which}"
+            text += f"; {groups.join_names(gates)} did not run{which}"
         return "not-run", text[0].upper() + text[1:]
     return "passed", "Passed" if every < 2 else f"Passed: all {every} targets"
 
@@ -247,18 +239,18 @@ def _links(report: Report) -> Sequence[LinkList]:
     return [links for links in made if links is not None]
 
 
-def _patches(group: FindingGroup) -> Iterable[str]:
+def _patches(group: groups.FindingGroup) -> Iterable[str]:
     """Yield the texts to write, each once."""
     fixes = (finding.offered_fix for finding in group.findings)
     return dict.fromkeys(fix.patch for fix in fixes if fix and fix.patch)
 
 
-def _evidence(group: FindingGroup) -> Sequence[Evidence]:
+def _evidence(group: groups.FindingGroup) -> Sequence[Evidence]:
     """Return the evidence of findings of several targets, each piece once."""
     return list(dict.fromkeys(item for finding in group.findings for item in finding.evidence))
 
 
-def _advisories(group: FindingGroup) -> Sequence[Advisory]:
+def _advisories(group: groups.FindingGroup) -> Sequence[Advisory]:
     return list(dict.fromkeys(item for finding in group.findings for item in finding.advisories))
 
 

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 from buildmatrix.base.text import count
 from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
-from buildmatrix.reports.run import revision, summary
-from buildmatrix.reports.run.groups import (
-    FindingGroup,
-    SharedText,
-    group_by_text,
-    groups,
-    name_targets,
-    savings_text,
-)
+from buildmatrix.reports.run import groups, revision, summary
 from buildmatrix.reports.run.model import FixesTried, Report
 from buildmatrix.reports.sections import filled
 
@@ -39,7 +31,7 @@ def body(report: Report) -> Iterator[str]:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
     ids = [target.id for target in difference.targets]
-    finding_groups = groups(report.findings, ids)
+    finding_groups = groups.group_findings(report.findings, ids)
     loud = [g for g in finding_groups if g.first.waived is None and g.first.severity != "note"][
         :_MAX_OPEN
     ]
@@ -79,8 +71,8 @@ def _body(report: Report) -> Iterator[str]:
     if report.diff is not None:
         yield from body(report)
         return
-    ids = [target.id for target in report.targets]
-    finding_groups = groups(report.findings, ids)
+    ids = report.ids
+    finding_groups = groups.group_findings(report.findings, ids)
     offered = summary.cures(report.findings, ids, audited=report.is_audit)
     number = {cure.key: place for place, cure in enumerate(offered[:_CURES], 1)}
     start = [f"**{summary.summary(report, finding_groups)}**", "", *_to_do(report, offered)]
@@ -121,11 +113,11 @@ def _to_do(report: Report, offered: Sequence[summary.Cure]) -> Iterator[str]:
         return
     untried = any(not cure.works for cure in offered) and report.fixes is None
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and report.is_audit else ""
-    ids = [target.id for target in report.targets]
+    ids = report.ids
     yield f"**{summary.headline(offered, len(summary.select_unaccepted(report)))}**{hint}"
     yield ""
     for place, cure in enumerate(offered[:_CURES], 1):
-        where = f": {plain(name_targets(cure.targets, ids))}" if len(ids) > 1 else ""
+        where = f": {plain(groups.name_targets(cure.targets, ids))}" if len(ids) > 1 else ""
         yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}{where})"
     yield ""
     if len(offered) > _CURES:
@@ -146,11 +138,11 @@ def _targets(report: Report) -> Iterator[str]:
 
 
 def _items(
-    report: Report, finding_groups: Sequence[FindingGroup], number: Mapping[str, int]
+    report: Report, finding_groups: Sequence[groups.FindingGroup], number: Mapping[str, int]
 ) -> Iterator[Iterable[str]]:
     """Everything below the table, one item of the list at a time, the worst first."""
-    ids = [target.id for target in report.targets]
-    errors = group_by_text(
+    ids = report.ids
+    errors = groups.group_by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
     )
     for shared in errors:
@@ -158,7 +150,7 @@ def _items(
     for group in finding_groups:
         yield draw_item(group.item(ids, audited=report.is_audit, numbers=number))
     for shared in summary.wasted_texts(report) if report.is_audit else ():
-        yield (f"- {plain(name_targets(shared.targets, ids))}: {plain(shared.text)}",)
+        yield (f"- {plain(groups.name_targets(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
     for said in summary.remarks(report):
@@ -168,14 +160,14 @@ def _items(
             yield _error(shared, ids, None)
 
 
-def _error(shared: SharedText, targets: Sequence[str], most: int | None) -> list[str]:
+def _error(shared: groups.SharedText, targets: Sequence[str], most: int | None) -> list[str]:
     """Yield the errors of targets, with the last lines of a command's output."""
     first, *rest = (line.strip() for line in shared.text.split("\n"))
     rest = [line for line in rest if line]
     left_over = len(rest) - most if most is not None and len(rest) > most else 0
     note = f" (the last {most} of {len(rest)} lines; all of them stand below)" if left_over else ""
     return [
-        f"- {plain(name_targets(shared.targets, targets))}: {plain(first)}{note}",
+        f"- {plain(groups.name_targets(shared.targets, targets))}: {plain(first)}{note}",
         *(f"  <br>{plain(line)}" for line in rest[left_over:]),
     ]
 
@@ -186,7 +178,7 @@ def _fixes(fixes: FixesTried) -> Iterator[str]:
         yield ""
         yield f"**{verb} {plain(', '.join(fixes.files))}**"
         for item in fixes.saved:
-            saved = savings_text(item.download, item.installed)
+            saved = groups.savings_text(item.download, item.installed)
             yield f"- {plain(item.target)}: {plain(saved)}"
         # Longer than any fence within it.
         fence = "`" * (3 + fixes.patch.count("`"))

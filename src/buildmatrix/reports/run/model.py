@@ -137,6 +137,11 @@ class Report:
     project: str | None = field(default=None, metadata=IF_KNOWN)
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """The identifiers of all targets, in its order."""
+        return tuple(target.id for target in self.targets)
+
+    @property
     def is_audit(self) -> bool:
         """True if some target was audited before anything was built."""
         return any(target.audit is not None for target in self.targets)

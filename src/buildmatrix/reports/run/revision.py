@@ -10,7 +10,7 @@ from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.sections import sections
-from buildmatrix.reports.run.groups import FindingGroup, groups
+from buildmatrix.reports.run.groups import FindingGroup, group_findings
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.sections import Row, Section, filled, sentences, signed_size
 
@@ -135,7 +135,7 @@ def changes(difference: Difference) -> Sequence[Section]:
         for section in sections(_comparison(target), every=False):
             alike.setdefault(section, []).append(target.id)
     findings = [finding for target in difference.targets for finding in _findings_gone(target)]
-    gone = groups(findings, [target.id for target in difference.targets])
+    gone = group_findings(findings, [target.id for target in difference.targets])
     return [
         *(
             replace(section, title=f"{section.title}: {listing(names, 8)}")

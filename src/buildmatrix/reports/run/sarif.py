@@ -130,7 +130,7 @@ def _category(report: Report) -> str:
     Shards of a matrix that are about one target each are one category each; a report of several
     targets is one, so that alerts of a target end with it.
     """
-    of = [target.id for target in report.targets]
+    of = report.ids
     return f"{TOOL}/{quote(printable(of[0] if len(of) == 1 else report.subject), safe='')}/"
 
 

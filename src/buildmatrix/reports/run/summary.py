@@ -185,7 +185,7 @@ def unread_section(report: Report, most: int | None = None) -> Section:
 
 def remarks(report: Report) -> Sequence[Sequence[str]]:
     """Return sentences about what did not run, may still change, or was not requested, by kind."""
-    ids = [target.id for target in report.targets]
+    ids = report.ids
     return (
         [
             f"not run for lack of a device: {said.text} of {name_targets(said.targets, ids)}"
@@ -337,7 +337,7 @@ def group_by_targets(
 
     Targets that failed, and `others`, have a section without a finding, too.
     """
-    ids = [target.id for target in report.targets]
+    ids = report.ids
     failed = {(target.id,): target for target in report.targets if target.error is not None}
     about: dict[tuple[str, ...], list[FindingGroup]] = {key: [] for key in (*others, *failed)}
     for group in groups:

@@ -11,14 +11,7 @@ from buildmatrix.judge.model import (
     NodeFit,
     TargetResult,
 )
-from buildmatrix.reports.run import revision, summary
-from buildmatrix.reports.run.groups import (
-    FindingGroup,
-    groups,
-    savings_text,
-    verdicts,
-    whereabouts,
-)
+from buildmatrix.reports.run import groups, revision, summary
 from buildmatrix.reports.run.model import (
     Report,
     is_undecided,
@@ -46,7 +39,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
             title = f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
         savings = (
             f"  {printable(item.target)}: "
-            + paint(savings_text(item.download, item.installed), "green")
+            + paint(groups.savings_text(item.download, item.installed), "green")
             for item in tried.saved
         )
         yield [*(paint(line, "bold") for line in wrapped(title, width, further="  ")), *savings]
@@ -125,7 +118,7 @@ _SHOWN_UNREAD = 10
 def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint, width = Painter(color), max(width, 40)
-    finding_groups = groups(report.findings, [target.id for target in report.targets])
+    finding_groups = groups.group_findings(report.findings, report.ids)
     change = ""
     if report.diff is not None:
         change = f"since {report.diff.ref}: {revision.change_summary(report.diff)}"
@@ -153,10 +146,9 @@ def render(report: Report, *, width: int, color: bool) -> str:
 
 
 def _findings(
-    report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
+    report: Report, finding_groups: Sequence[groups.FindingGroup], width: int, paint: Painter
 ) -> Iterator[list[str]]:
     """Yield the findings, those of the same targets together, the most common first."""
-    ids = [result.id for result in report.targets]
     wasted: dict[tuple[str, ...], list[str]] = {}
     for brought in summary.wasted_texts(report) if report.is_audit else ():
         wasted.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
@@ -166,7 +158,7 @@ def _findings(
         if section.failed is not None:
             lines += _error(section.failed, width, paint)
         for group, after in zip_longest(section.groups, section.groups[1:]):
-            lines += draw_item(_item(group, after, ids, report.is_audit), width, paint)
+            lines += draw_item(_item(group, after, report), width, paint)
         yield lines
 
 
@@ -183,11 +175,9 @@ def _error_line(line: str, width: int) -> list[str]:
     return wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
 
 
-def _item(
-    group: FindingGroup, after: FindingGroup | None, ids: Sequence[str], audited: bool
-) -> Item:
+def _item(group: groups.FindingGroup, after: groups.FindingGroup | None, report: Report) -> Item:
     """One finding, or several alike. A cure that the next group has too is only written there."""
-    item = replace(group.item(ids, audited=audited), where="")
+    item = replace(group.item(report.ids, audited=report.is_audit), where="")
     if item.state == "note":
         return replace(item, chain=(), remedies=())
     is_repeated = (
@@ -227,7 +217,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> list[str]:
         )
     ]
     lines = [paint("distributions", "bold")] if bad else []
-    for verdict, reason in verdicts(bad, whereabouts(report)):
+    for verdict, reason in groups.verdicts(bad, groups.whereabouts(report)):
         head = printable(f"{verdict.name} {verdict.version} on {', '.join(reason.targets)}: ")
         first, *rest = wrapped(f"{head}{verdict.verdict}, {reason.text}", width, _INDENT)
         lines += [first.replace(verdict.verdict, paint.state(verdict.verdict), 1), *rest]
@@ -249,7 +239,7 @@ def _next_command(report: Report, width: int, paint: Painter) -> list[str]:
 
 
 def _summary(
-    report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
+    report: Report, finding_groups: Sequence[groups.FindingGroup], width: int, paint: Painter
 ) -> list[str]:
     failed = any(finding.severity == "error" for finding in summary.select_unaccepted(report))
     style: Style = "yellow" if is_undecided(report) else "green"
