@@ -100,7 +100,7 @@ def _hidden(item: Item, exploration: Exploration) -> Iterator[Detail]:
 
 def _distribution(item: Item, exploration: Exploration) -> Iterator[Detail]:
     yield from _sizes(item, exploration)
-    verdict = exploration.verdicts.get(item.key)
+    verdict = exploration.files.verdicts.get(item.key)
     if verdict is not None:
         tone: Tone = "bad" if verdict.verdict in ("bloat", "broken") else ""
         open_ = "" if verdict.certain else f" (may be {verdict.may_be or 'otherwise'})"
@@ -116,8 +116,8 @@ def _distribution(item: Item, exploration: Exploration) -> Iterator[Detail]:
         if name in finding.distributions and finding.version in (None, version)
     )
     yield from _findings(about)
-    distribution = exploration.distributions.get(item.key)
-    if distribution is not None:
+    by_key = {f"{each.name}=={each.version}": each for each in exploration.files.distributions}
+    if (distribution := by_key.get(item.key)) is not None:
         yield from _metadata(distribution)
     askers = exploration.source.graph.into.get(f"distribution:{name}", ())
     labels = [_label(exploration, edge.source) for edge in askers if edge.kind != "imports"]
@@ -147,7 +147,7 @@ def _leftover(item: Item, exploration: Exploration) -> Iterator[Detail]:
 
 
 def _file(item: Item, exploration: Exploration) -> Iterator[Detail]:
-    fact = exploration.files[item.key]
+    fact = exploration.files.facts[item.key]
     yield Detail("path", fact.path)
     yield from _sizes(item, exploration)
     yield from _place(fact.path, fact.owner, exploration)
@@ -167,7 +167,7 @@ def _file(item: Item, exploration: Exploration) -> Iterator[Detail]:
             yield Detail("not read", fact.closed, "bad")
     else:
         yield Detail("not read", "only its name and size are known", "bad")
-    evidence = exploration.evidence.get(fact.path, ())
+    evidence = exploration.files.evidence.get(fact.path, ())
     for number, entry in enumerate(evidence[:MOST]):
         text = f"{entry.vendor} {entry.role}, {entry.kind}: {entry.detail} ({entry.confidence})"
         yield Detail("" if number else "evidence", text)
@@ -178,7 +178,7 @@ def _file(item: Item, exploration: Exploration) -> Iterator[Detail]:
 def _place(path: str, owner: str | None, exploration: Exploration) -> Iterator[Detail]:
     package = exploration.inventory.packaged.get(path)
     if owner is not None:
-        verdict = exploration.verdicts.get(owner)
+        verdict = exploration.files.verdicts.get(owner)
         is_bad = verdict is not None and verdict.verdict in ("bloat", "broken")
         text = f", {verdict.verdict}" if verdict is not None else ""
         yield Detail("of", f"{owner.replace('==', ' ')}{text}", "bad" if is_bad else "")
@@ -248,7 +248,7 @@ def _vendor(item: Item, exploration: Exploration) -> Iterator[Detail]:
     architectures = dict.fromkeys(
         name
         for file in _leaves(item)
-        for entry in exploration.evidence.get(file.key, ())
+        for entry in exploration.files.evidence.get(file.key, ())
         if entry.backend == item.key
         for name in entry.architectures
     )

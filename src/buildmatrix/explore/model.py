@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.run import SourceGraph
 from buildmatrix.facts.inventory.model import (
@@ -74,6 +75,37 @@ def name_key(item: Item) -> tuple[bool, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Owner of a file: a distribution, a system package, a leftover, or just its folder."""
+
+    kind: ItemKind
+    #: `name==version`, or a path.
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """All files with a row, and their holders."""
+
+    #: By path.
+    facts: Mapping[str, FileFact]
+    rows: Mapping[str, Item]
+    holders: Mapping[str, Holder]
+    evidence: Mapping[str, tuple[Evidence, ...]]
+    distributions: tuple[Distribution, ...]
+    #: By `name==version`.
+    verdicts: Mapping[str, Verdict]
+    leftovers: tuple[Leftover, ...]
+    #: Bytes of each holder's files, and vendors declared by `name==version`.
+    sizes: Mapping[Holder, int]
+    declared: Mapping[str, tuple[str, ...]]
+    #: Distributions (`name==version`) that entirely belong to another backend.
+    useless: frozenset[str]
+    #: Backends that are foreign here.
+    foreign: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Exploration:
     """All data that the screen shows of one SOURCE."""
 
@@ -89,12 +121,7 @@ class Exploration:
     inventory: Inventory
     #: For questions about chains.
     source: SourceGraph
-    #: By path.
-    files: Mapping[str, FileFact] = field(default_factory=dict)
-    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
-    #: By `name==version`.
-    distributions: Mapping[str, Distribution] = field(default_factory=dict)
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    files: Files
     findings: tuple[Finding, ...] = ()
 
 

@@ -72,10 +72,7 @@ def make_exploration(
         ),
         inventory=facts.inventory,
         source=source,
-        files=known.facts,
-        evidence=known.evidence,
-        distributions={f"{item.name}=={item.version}": item for item in known.distributions},
-        verdicts=known.verdicts,
+        files=known,
         findings=findings,
     )
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from buildmatrix.base.text import printable, shown
-from buildmatrix.catalogue.leftovers import Leftover, SplitInventory
+from buildmatrix.catalogue.leftovers import SplitInventory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.explore.model import FileFact, Item, ItemKind, ViewName, name_key
-from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.explore.model import FileFact, Files, Holder, Item, ItemKind, ViewName, name_key
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict, keep_worst
 from buildmatrix.reports.why import words
@@ -20,37 +20,6 @@ from buildmatrix.reports.why.model import Graph
 #: Depth of the folder names of files that nothing installed.
 _DEPTH = 2
 _SITES = ("site-packages", "dist-packages")
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Owner of a file: a distribution, a system package, a leftover, or just its folder."""
-
-    kind: ItemKind
-    #: `name==version`, or a path.
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """All files with a row, and their holders."""
-
-    #: By path.
-    facts: Mapping[str, FileFact]
-    rows: Mapping[str, Item]
-    holders: Mapping[str, Holder]
-    evidence: Mapping[str, tuple[Evidence, ...]]
-    distributions: tuple[Distribution, ...]
-    #: By `name==version`.
-    verdicts: Mapping[str, Verdict]
-    leftovers: tuple[Leftover, ...]
-    #: Bytes of each holder's files, and vendors declared by `name==version`.
-    sizes: Mapping[Holder, int]
-    declared: Mapping[str, tuple[str, ...]]
-    #: Distributions (`name==version`) that entirely belong to another backend.
-    useless: frozenset[str]
-    #: Backends that are foreign here.
-    foreign: frozenset[str]
 
 
 def make_item(
