@@ -150,7 +150,7 @@ INSPECT = (
 )
 #: Formats of a `reports.promote.Promotion`.
 PROMOTE = (
-    Format("table", "promote:render", STYLED),
+    Format("table", "promote:render_promotion", STYLED),
     Format("json", _JSON, JSON),
 )
 #: Formats of a `reports.verify.Verification`.

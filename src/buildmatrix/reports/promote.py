@@ -50,13 +50,13 @@ class Promotion:
 # Text
 
 
-def render(promotion: Promotion, *, width: int, color: bool) -> str:
+def render_promotion(promotion: Promotion, *, width: int, color: bool) -> str:
     """Each tag with what it names now and named before, then what went wrong."""
     paint = Painter(color)
-    return "\n".join(_lines(promotion, max(width, 40), paint)) + "\n"
+    return "\n".join(_promotion_lines(promotion, max(width, 40), paint)) + "\n"
 
 
-def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
+def _promotion_lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
     for move in promotion.moves:
         word = state_word(move.state).ljust(9)
         yield f"{paint.state(move.state, word)}  {printable(move.reference)}"

@@ -22,7 +22,7 @@ from buildmatrix.net.http.failures import RequestError
 from buildmatrix.net.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.promote import Promotion, render
+from buildmatrix.reports.promote import Promotion, render_promotion
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 
@@ -74,7 +74,7 @@ def promoted(
     promotion, code = promote(registry, reports, options, TODAY, notes)
     document = json.loads(as_json(promotion))
     jsonschema.validate(document, schemas.promotion(), cls=jsonschema.Draft202012Validator)
-    assert render(promotion, width=80, color=False)
+    assert render_promotion(promotion, width=80, color=False)
     assert promotion.promoted == (code == 0)
     return promotion, code, notes.said
 
@@ -120,7 +120,7 @@ def test_the_old_digest_of_a_moved_tag_is_told(
     promotion, _, notes = promoted(registry, reports)
     assert [move.before for move in promotion.moves] == [None, None, old.digest, None, None, None]
     assert notes[2] == f"{NAME}:1.4.0-cuda: {old.digest} -> {digests(reports)['1.4.0-cuda']}"
-    assert f"(before: {old.digest})" in render(promotion, width=80, color=False)
+    assert f"(before: {old.digest})" in render_promotion(promotion, width=80, color=False)
 
 
 @pytest.mark.parametrize(

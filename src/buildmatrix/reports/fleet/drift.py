@@ -96,24 +96,23 @@ def _change(before: FleetResult | None, after: FleetResult | None) -> FleetChang
     """Return the change of an image; None if nothing that counts is different."""
     about = after or before
     assert about is not None
-    ends = _end(before), _end(after)
-    kind: Change | None
-    if ends[0] is None or ends[1] is None:
-        kind = "new" if ends[0] is None else "gone"
-    elif ends[0].state != ends[1].state:
-        kind = "worse" if _RANK[ends[1].state] > _RANK[ends[0].state] else "better"
+    was, now = _end(before), _end(after)
+    kind: Change
+    if was is None or now is None:
+        kind = "new" if was is None else "gone"
+    elif was.state != now.state:
+        kind = "worse" if _RANK[now.state] > _RANK[was.state] else "better"
+    elif (was.unusable_download, was.refused) != (now.unusable_download, now.refused):
+        kind = "changed"
     else:
-        same_bytes = ends[0].unusable_download == ends[1].unusable_download
-        kind = None if same_bytes and ends[0].refused == ends[1].refused else "changed"
-    if kind is None:
         return None
     return FleetChange(
         change=kind,
         title=about.title,
         backend=about.backend,
         owner=about.owner,
-        before=ends[0],
-        after=ends[1],
+        before=was,
+        after=now,
     )
 
 

@@ -54,14 +54,14 @@ def _answer(graph: Graph, subject: AnsweredNode) -> Json:
     }
 
 
-def _name(node: Node) -> dict[str, Json]:
+def _name_fields(node: Node) -> dict[str, Json]:
     return {"kind": node.kind, "name": node.label, "text": node.text}
 
 
 def _node(graph: Graph, node: Node) -> dict[str, Json]:
     owner = graph.nodes.get(node.owner or "")
     return {
-        **_name(node),
+        **_name_fields(node),
         "size": node.size,
         "names": list(node.names),
         "distribution": owner.label if owner is not None else None,
@@ -84,9 +84,9 @@ def _layer(graph: Graph, index: int | None) -> Json:
 
 
 def _chain(graph: Graph, chain: Chain) -> Json:
-    start: Json = {**_name(chain.start), "reason": words.beginning(graph, chain.start)}
+    start: Json = {**_name_fields(chain.start), "reason": words.beginning(graph, chain.start)}
     hops = (
-        {**_name(graph.nodes[edge.target]), "reason": words.reason(edge), **plain(edge)}
+        {**_name_fields(graph.nodes[edge.target]), "reason": words.reason(edge), **plain(edge)}
         for edge in chain.edges
     )
     return [start, *hops]

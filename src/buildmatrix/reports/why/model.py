@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -143,18 +143,18 @@ class Graph:
     @cached_property
     def out(self) -> Mapping[str, tuple[Edge, ...]]:
         """Edges by the node that they leave."""
-        return _group(self.edges, by_source=True)
+        return _group((edge.source, edge) for edge in self.edges)
 
     @cached_property
     def into(self) -> Mapping[str, tuple[Edge, ...]]:
         """Edges by the node that they reach."""
-        return _group(self.edges, by_source=False)
+        return _group((edge.target, edge) for edge in self.edges)
 
 
-def _group(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[Edge, ...]]:
+def _group(edges: Iterable[tuple[str, Edge]]) -> Mapping[str, tuple[Edge, ...]]:
     grouped: dict[str, list[Edge]] = {}
-    for edge in edges:
-        grouped.setdefault(edge.source if by_source else edge.target, []).append(edge)
+    for id, edge in edges:
+        grouped.setdefault(id, []).append(edge)
     return {key: tuple(value) for key, value in grouped.items()}
 
 
