@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -29,7 +29,6 @@ from buildmatrix.explore.widgets import (
     Page,
     Piece,
     Table,
-    Text,
     format_details,
     format_keys,
     format_paragraphs,
@@ -370,15 +369,12 @@ class ExploreApp(App[None]):
         def answer(every: bool) -> Answer:
             return answer_question(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
 
-        def chains(every: bool) -> Text:
-            def lines(width: int) -> Sequence[Sequence[Piece]]:
-                rendered = render(answer(every), width=width, color=False)
-                return format_paragraphs("\n".join(map(printable, rendered.splitlines())), width)
-
-            return lines
+        def chains(every: bool, width: int) -> Sequence[Sequence[Piece]]:
+            rendered = render(answer(every), width=width, color=False)
+            return format_paragraphs("\n".join(map(printable, rendered.splitlines())), width)
 
         title = f"why {printable(shown(text))}"
-        self.push_screen(Page(title, chains(False), chains(True), is_slow=True))
+        self.push_screen(Page(title, partial(chains, False), partial(chains, True), is_slow=True))
 
     def action_unread(self) -> None:
         """Show unread files and unknown facts."""

@@ -377,15 +377,17 @@ class Page(Screen[None]):
     def on_mount(self) -> None:
         """Fill the page."""
         self.query_one("#title", Bar).put([(self._title, BOLD)])
-        keys = [("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]
-        if self._everything is not None:
-            keys.append(("a", "all chains"))
-        self.query_one("#keys", Bar).put(format_keys(keys))
+        self._show_keys()
         self.query_one(Pages).focus()
 
     def on_resize(self, event: Resize) -> None:
         """Wrap the text for the new width."""
         self._show(event.size.width - MARGIN)
+
+    def _show_keys(self) -> None:
+        more = [("a", "all chains")] if self._everything is not None else []
+        keys = format_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll"), *more])
+        self.query_one("#keys", Bar).put(keys)
 
     def _show(self, width: int) -> None:
         if not self._is_slow:
@@ -414,6 +416,4 @@ class Page(Screen[None]):
         if self._everything is not None:
             self._text, self._everything = self._everything, None
             self._show(self.size.width - MARGIN)
-            self.query_one("#keys", Bar).put(
-                format_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")])
-            )
+            self._show_keys()

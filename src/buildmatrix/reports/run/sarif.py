@@ -159,21 +159,7 @@ def _within_limits(findings: Sequence[Finding]) -> tuple[Sequence[Finding], list
 def _rule(rule: Rule) -> Json:
     """Return the reportingDescriptor (3.49) of a rule, with the help that GitHub asks of each."""
     page = rule_page(rule.code)
-    return {
-        "id": rule.code,
-        "name": rule.name,
-        "shortDescription": {"text": rule.summary},
-        # Below its heading and the line about its severity.
-        "fullDescription": {"text": " ".join(page.split("\n\n")[2].split())},
-        "help": {"text": page, "markdown": page},
-        "helpUri": f"{_PAGES}/{rule.code}.md",
-        "defaultConfiguration": {"level": rule.severity},
-        "properties": _rule_properties(rule),
-    }
-
-
-def _rule_properties(rule: Rule) -> Json:
-    """Return the properties that GitHub sorts and filters alerts by."""
+    # GitHub sorts and filters alerts by these.
     tags: list[Json] = ["accelerator", _TAGS[rule.code[2]]]
     properties: dict[str, Json] = {
         "tags": tags,
@@ -184,7 +170,17 @@ def _rule_properties(rule: Rule) -> Json:
         # CWE-1395: dependency on a vulnerable third-party component.
         tags += ["security", "external/cwe/cwe-1395"]
         properties["security-severity"] = _SECURITY[rule.severity]
-    return properties
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        # Below its heading and the line about its severity.
+        "fullDescription": {"text": " ".join(page.split("\n\n")[2].split())},
+        "help": {"text": page, "markdown": page},
+        "helpUri": f"{_PAGES}/{rule.code}.md",
+        "defaultConfiguration": {"level": rule.severity},
+        "properties": properties,
+    }
 
 
 def _invocation(report: Report, exit_code: int | None, notices: Sequence[str]) -> Json:
