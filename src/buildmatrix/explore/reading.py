@@ -7,18 +7,20 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
 from buildmatrix.commands.why.run import make_graph
 from buildmatrix.explore.model import Exploration
 from buildmatrix.explore.views import collect_files, make_views
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import wheels
 from buildmatrix.judge.model import Finding, Verdict
+from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, bare_spec, bare_target
 from buildmatrix.sources.model import Facts
 
@@ -46,13 +48,17 @@ def make_exploration(
         declared = facts.target[1], facts.target[0]
     chosen = declared[1].backend if declared is not None else backend or facts.backend
     files = tuple(data_files) or facts.catalogue
+    if chosen is not None and declared is None:
+        bare = bare_target(facts.label, chosen, runtime)
+        paths = tuple(str(path.absolute()) for path in files)
+        declared = replace(bare_spec(bare), catalogue=paths), bare
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    if chosen is not None and of_wheels and facts.lock is not None:
-        findings, verdicts = _judge_wheels(facts, chosen, runtime, today, declared, files)
-    elif chosen is not None:
-        options = ScanOptions(facts.label, backend=chosen, runtime=runtime, fail_on="never")
-        report = scan(facts, options, today, data_files=files, declared=declared)
+    if declared is not None and of_wheels and facts.lock is not None:
+        findings, verdicts = _judge_wheels(facts.inventory, facts.lock, *declared, today)
+    elif declared is not None:
+        options = ScanOptions(facts.label, backend=chosen, fail_on="never")
+        report = scan(facts, options, today, declared=declared)
         findings, verdicts = report.findings, report.distributions
     catalogue = load(facts.catalogue or files)
     parted = split_leftovers(facts.inventory, catalogue)
@@ -78,34 +84,13 @@ def make_exploration(
 
 
 def _judge_wheels(
-    facts: Facts,
-    backend: str,
-    runtime: str,
-    today: date,
-    declared: tuple[Spec, Target] | None,
-    data_files: tuple[Path, ...],
+    inventory: Inventory, lock: Lock, spec: Spec, target: Target, today: date
 ) -> Judgement:
     """Return an audit's findings and verdicts for the same wheels, as far as they were read."""
-    if declared is not None:
-        spec, target = declared
-    else:
-        target = bare_target(facts.label, backend, runtime)
-        paths = tuple(str(path.absolute()) for path in data_files)
-        spec = replace(bare_spec(target), catalogue=paths)
     judge = Judge(spec, "never", today)
-    if backend not in judge.backends:
-        known = ", ".join(sorted(judge.backends))
-        raise UsageError(f"there is no backend {backend!r}; the catalogue knows {known}")
-    assert facts.lock is not None
-    items = judge.evidence(facts.inventory)
+    if target.backend not in judge.backends:
+        raise unknown_backend(target.backend, judge.backends)
+    items = judge.evidence(inventory)
     return judge.wheels(
-        wheels(
-            target,
-            facts.inventory,
-            items,
-            facts.lock,
-            judge.catalogue,
-            judge.policy,
-            downloads={},
-        )
+        wheels(target, inventory, items, lock, judge.catalogue, judge.policy, downloads={})
     )
