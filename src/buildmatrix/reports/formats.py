@@ -105,6 +105,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 _WHOLE, _ONCE, _BY_LINE = "run.model:whole", "run.model:drop_duplicates", "run.model:flatten_texts"
 _JSON = "json_form:render"
+_PLAIN_JSON = Format("json", _JSON, JSON)
 
 #: Formats of a `reports.run.model.Report`; the first of each kind is what a command writes by
 #: default.
@@ -124,14 +125,14 @@ RUN = (
 #: Formats of a `reports.diff.model.Comparison`.
 DIFF = (
     Format("table", "diff.formats:render_table", STYLED),
-    Format("json", _JSON, JSON),
+    _PLAIN_JSON,
     Format("markdown", "diff.formats:render_markdown", MARKUP),
     Format("html", "diff.html:render", PAGE),
 )
 #: Formats of `reports.diff.drift.Drifts`.
 DRIFT = (
     Format("table", "diff.formats:render_drift_table", STYLED),
-    Format("json", _JSON, JSON),
+    _PLAIN_JSON,
     Format("markdown", "diff.formats:render_drift_markdown", MARKUP),
     Format("html", "diff.html:render_drift", PAGE),
 )
@@ -144,36 +145,24 @@ WHY = (
     Format("mermaid", "drawings:render_mermaid", LINES, _CHAINS),
 )
 #: Formats of `reports.inspect.Inspections`.
-INSPECT = (
-    Format("table", "inspect:render", STYLED),
-    Format("json", _JSON, JSON),
-)
+INSPECT = (Format("table", "inspect:render", STYLED), _PLAIN_JSON)
 #: Formats of a `reports.promote.Promotion`.
-PROMOTE = (
-    Format("table", "promote:render_promotion", STYLED),
-    Format("json", _JSON, JSON),
-)
+PROMOTE = (Format("table", "promote:render_promotion", STYLED), _PLAIN_JSON)
 #: Formats of a `reports.verify.Verification`.
-VERIFY = (
-    Format("table", "verify:render", STYLED),
-    Format("json", _JSON, JSON),
-)
+VERIFY = (Format("table", "verify:render", STYLED), _PLAIN_JSON)
 #: Formats of a `reports.doctor.Diagnosis`.
 DOCTOR = (
     Format("table", "doctor:render_table", LINES),
-    Format("json", _JSON, JSON),
+    _PLAIN_JSON,
     Format("prometheus", "doctor:render_metrics", LINES),
 )
 #: Formats of a `reports.node_classes.NodeClassCheck`.
-NODE_CLASSES = (
-    Format("table", "node_classes:render", STYLED),
-    Format("json", _JSON, JSON),
-)
+NODE_CLASSES = (Format("table", "node_classes:render", STYLED), _PLAIN_JSON)
 _SAFE = "preflight.model:remove_secrets"
 #: Formats of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
     Format("table", "preflight.formats:render_table", STYLED),
-    Format("json", _JSON, JSON),
+    _PLAIN_JSON,
     Format("junit", "preflight.formats:render_junit", MARKUP, _SAFE),
     Format("markdown", "preflight.formats:render_markdown", MARKUP, _SAFE),
     Format("html", "preflight.html:render", PAGE, _SAFE),

@@ -4,7 +4,7 @@ There is no standard. This form satisfies two schemas that share only a core:
 Jenkins' `junit-10.xsd` (jenkinsci/xunit-plugin, which refuses files by it) and Ant's `JUnit.xsd`
 (windyroad/JUnit-Schema, which Azure names). Both refuse `file` and `line` of a test case, so
 a place begins a message. Output of a passed test case stands in that of its suite, and a time is
-asked for.
+asked for. XML 1.0 cannot hold every character (section 2.2): texts are made printable.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Suite:
     def case(self, classname: str, name: str, seconds: float = 0.0) -> ET.Element:
         """One more test case."""
         case = ET.Element(
-            "testcase", classname=_plain(classname), name=_plain(name), time=_time(seconds)
+            "testcase", classname=printable(classname), name=printable(name), time=_time(seconds)
         )
         self.cases.append(case)
         return case
 
     def say(self, name: str, *texts: str) -> None:
         """Have the output of the suite say something of a case that passed."""
-        self.lines.append("\n  ".join(map(_plain, (f"{name}: {texts[0]}", *texts[1:]))))
+        self.lines.append("\n  ".join(map(printable, (f"{name}: {texts[0]}", *texts[1:]))))
 
 
 def fail(
@@ -47,14 +47,14 @@ def fail(
 ) -> None:
     """Mark a case as failed, or as an error if it is undecided."""
     first, *lines = (line for text in (message, *details) for line in text.split("\n"))
-    element = ET.SubElement(case, tag, message=_plain(first), type=kind)
+    element = ET.SubElement(case, tag, message=printable(first), type=kind)
     # What follows is indented, as a line of its own may begin with what a file is called.
-    element.text = "\n  ".join(map(_plain, (first, *lines)))
+    element.text = "\n  ".join(map(printable, (first, *lines)))
 
 
 def skip(case: ET.Element, why: str) -> None:
     """Have a case be skipped."""
-    ET.SubElement(case, "skipped", message=_plain(why))
+    ET.SubElement(case, "skipped", message=printable(why))
 
 
 def document(suites: list[Suite], time: datetime | None) -> str:
@@ -71,7 +71,7 @@ def _append(root: ET.Element, suite: Suite, time: datetime | None) -> None:
     element = ET.SubElement(
         root,
         "testsuite",
-        name=_plain(suite.name) or "-",
+        name=printable(suite.name) or "-",
         package=TOOL,
         id=str(len(root)),
         timestamp=when.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -85,7 +85,7 @@ def _append(root: ET.Element, suite: Suite, time: datetime | None) -> None:
     holder = ET.SubElement(element, "properties")
     for key, value in suite.properties.items():
         if value:
-            ET.SubElement(holder, "property", name=f"{TOOL}.{key}", value=_plain(value))
+            ET.SubElement(holder, "property", name=f"{TOOL}.{key}", value=printable(value))
     element.extend(suite.cases)
     # Lines of it are indented, as those of a case: one may begin with what a file is called.
     ET.SubElement(element, "system-out").text = "\n".join(suite.lines)
@@ -94,8 +94,3 @@ def _append(root: ET.Element, suite: Suite, time: datetime | None) -> None:
 
 def _time(seconds: float) -> str:
     return f"{max(0.0, seconds):.3f}"
-
-
-def _plain(text: str) -> str:
-    """Text without the characters that XML 1.0 cannot hold (section 2.2); the rest is escaped."""
-    return printable(text)
