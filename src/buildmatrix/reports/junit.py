@@ -57,7 +57,7 @@ def skip(case: ET.Element, why: str) -> None:
     ET.SubElement(case, "skipped", message=printable(why))
 
 
-def document(suites: list[Suite], time: datetime | None) -> str:
+def render_suites(suites: list[Suite], time: datetime | None) -> str:
     """All suites as one text; `time` is when the tests ran, as Ant asks for it."""
     root = ET.Element("testsuites")
     for suite in suites:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from buildmatrix.base.text import count, printable
-from buildmatrix.reports.junit import Suite, document, fail, skip
+from buildmatrix.reports.junit import Suite, fail, render_suites, skip
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
 from buildmatrix.reports.preflight import model
 from buildmatrix.reports.sections import state_word
@@ -129,7 +129,7 @@ def _check_item(check: model.Check) -> str:
 
 def render_junit(preflight: model.Preflight, *, time: datetime | None = None) -> str:
     """The preflight as one `testsuites` document; `time` is when it ran, as Ant asks for it."""
-    return document([_suite(preflight, target) for target in preflight.targets], time)
+    return render_suites([_suite(preflight, target) for target in preflight.targets], time)
 
 
 def _suite(preflight: model.Preflight, target: model.PreflightTarget) -> Suite:

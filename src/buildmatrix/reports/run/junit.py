@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
-from buildmatrix.reports.junit import Suite, document, fail, skip
+from buildmatrix.reports.junit import Suite, fail, render_suites, skip
 from buildmatrix.reports.run.concise import path_from
 from buildmatrix.reports.run.model import (
     Report,
@@ -73,7 +73,7 @@ def render(
         suites.append(suite)
     rest = Suite(_RUN, properties)
     _rest(rest, report, {target.id for target in report.targets}, place)
-    return document([*suites, rest] if rest.cases else suites, time)
+    return render_suites([*suites, rest] if rest.cases else suites, time)
 
 
 def _target(
