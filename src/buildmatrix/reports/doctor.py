@@ -132,12 +132,9 @@ class Diagnosis:
 # Text: a line for each check
 
 
-_WIDTH = 8
-
-
 def line(checked: DoctorLine) -> str:
     """One line; `doctor` prints each when it is known."""
-    return printable(f"{checked.state.ljust(_WIDTH)} {checked.subject}: {checked.text}")
+    return printable(f"{checked.state:8} {checked.subject}: {checked.text}")
 
 
 def render_table(diagnosis: Diagnosis) -> str:

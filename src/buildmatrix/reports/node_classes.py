@@ -111,12 +111,8 @@ def _lines(check: NodeClassCheck, width: int, paint: Painter) -> Iterator[str]:
 
 def _class(item: ClassCheck, width: int, paint: Painter) -> Iterator[str]:
     word = state_word(item.state)
-    first, *rest = wrapped(
-        f"{word.ljust(9)}  {item.name} ({item.backend}, {item.place}): {count(item.nodes, 'node')}",
-        width,
-        "",
-        _INDENT,
-    )
+    about = f"{item.name} ({item.backend}, {item.place}): {count(item.nodes, 'node')}"
+    first, *rest = wrapped(f"{word:9}  {about}", width, "", _INDENT)
     yield paint.state(item.state) + first[len(word) :]
     yield from rest
     for difference in item.differences:

@@ -150,24 +150,18 @@ def _suite(preflight: model.Preflight, target: model.PreflightTarget) -> Suite:
 def _add_case(suite: Suite, target: str, rung: model.RungOutcome) -> None:
     title = f"rung {rung.rung}" + (f" on {rung.where}" if rung.where != "here" else "")
     case = suite.case(target, title, rung.seconds or 0.0)
-    others = [check for check in rung.checks if check.state != "passed"]
     if rung.state == "not-run":
         skip(case, model.why(rung) or "it did not run")
-    elif rung.state != "passed":
-        details = (*_check_lines(others), *filter(None, [model.why(rung)]))
-        first = details[0] if details else f"the rung {rung.state}"
-        fail(
-            case,
-            "failure" if rung.state == "failed" else "error",
-            f"rung-{rung.rung}",
-            first,
-            *details[1:],
-        )
-    for line in _check_lines(rung.checks if rung.state == "passed" else ()):
-        suite.say(title, line)
+    elif rung.state == "passed":
+        for check in rung.checks:
+            suite.say(title, _check_line(check))
+    else:
+        others = [_check_line(check) for check in rung.checks if check.state != "passed"]
+        first, *rest = [*others, *filter(None, [model.why(rung)])] or [f"the rung {rung.state}"]
+        kind = f"rung-{rung.rung}"
+        fail(case, "failure" if rung.state == "failed" else "error", kind, first, *rest)
 
 
-def _check_lines(checks: tuple[model.Check, ...] | list[model.Check]) -> Iterator[str]:
-    for check in checks:
-        state = "" if check.state == "passed" else f"{check.state}: "
-        yield f"{state}{check.subject}" + (f": {check.message}" if check.message else "")
+def _check_line(check: model.Check) -> str:
+    state = "" if check.state == "passed" else f"{check.state}: "
+    return f"{state}{check.subject}" + (f": {check.message}" if check.message else "")
