@@ -279,7 +279,7 @@ def _vendors(answer: FleetAnswer) -> Section:
 
 
 def _reasons(answer: FleetAnswer) -> Iterator[Section]:
-    """What is undecided, and what was not judged, with some of the images."""
+    """Return what is undecided, and what was not judged, with some of the images."""
 
     def row(reason: ReasonGroup, **query: str) -> Row:
         titles = listing((result.title for result in reason.results), 2)

@@ -321,7 +321,7 @@ def _span(rungs: Sequence[ClimbedRung]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetsSection:
-    """What there is to say of some targets together."""
+    """Section about some targets together."""
 
     name: str
     targets: tuple[str, ...]
