@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,27 +38,21 @@ def bars(targets: Sequence[TargetResult]) -> Mapping[str, Bar]:
 
 
 def vendor_bytes(target: TargetResult) -> Sequence[VendorBytes]:
-    """Return the bytes of each vendor in a target, unusable ones last.
+    """Return the bytes of each vendor in a target, the largest first, those without one before all.
 
     Of a report of earlier versions only the sums are known, and not whose they are.
     """
-    if target.composition is not None:
-        return sum_by_vendor(target.composition)
-    if target.audit is not None and target.audit.installed:
-        return [VendorBytes("", target.audit.installed, target.audit.foreign_installed)]
-    return [VendorBytes("", target.size)] if target.size else []
-
-
-def sum_by_vendor(composition: Composition) -> Sequence[VendorBytes]:
-    """The sums by vendor, the largest first, and what belongs to none before all."""
-    sizes: dict[str, list[int]] = {}
-    for part in composition.distributions:
+    if target.composition is None:
+        if target.audit is not None and target.audit.installed:
+            return [VendorBytes("", target.audit.installed, target.audit.foreign_installed)]
+        return [VendorBytes("", target.size)] if target.size else []
+    sizes, wasted = Counter[str](), Counter[str]()
+    for part in target.composition.distributions:
         for share in part.vendors:
-            sums = sizes.setdefault(share.vendor, [0, 0])
-            sums[0] += max(0, share.size)
-            sums[1] += min(max(0, share.wasted), max(0, share.size))
+            sizes[share.vendor] += max(0, share.size)
+            wasted[share.vendor] += min(max(0, share.wasted), max(0, share.size))
     return sorted(
-        (VendorBytes(vendor, total, wasted) for vendor, (total, wasted) in sizes.items() if total),
+        (VendorBytes(vendor, size, wasted[vendor]) for vendor, size in sizes.items() if size),
         key=lambda share: (share.vendor != "", -share.size, share.vendor),
     )
 
