@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports.run.model import Report
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Name and version of a distribution.
 Key = tuple[str, str]
 
@@ -191,7 +193,7 @@ def _item(key: Key, verdicts: Sequence[Verdict], entries: Sequence[DistributionB
         tuple(verdicts),
         _libraries(entries),
         tuple({part.purl: part for entry in entries for part in entry.sbom}.values()),
-        tuple(sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})),
+        tuple(sorted({item.sha256 for item in verdicts if _SHA256.fullmatch(item.sha256 or "")})),
         tuple(sorted({entry.line for entry in entries if entry.asker == _label(entry)})),
     )
 

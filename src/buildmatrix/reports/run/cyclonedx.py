@@ -53,7 +53,6 @@ from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
 
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _MANGLED = re.compile(r"[-.]([0-9a-f]{8})(?:-[0-9a-f]{8})*\.so\b")
 _CONFIDENCE: dict[Confidence, Decimal] = {
     "high": Decimal("0.9"),
@@ -127,11 +126,7 @@ def _component(item: bill.BillItem) -> Component:
         version=_version(item.version),
         bom_ref=item.reference,
         purl=_purl(item.purl),
-        hashes=[
-            HashType(alg=HashAlgorithm.SHA_256, content=digest)
-            for digest in item.hashes
-            if _SHA256.fullmatch(digest)
-        ],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in item.hashes],
         properties=_properties(properties),
         components=[
             *(_native(item.reference, part) for part in item.libraries),

@@ -24,7 +24,6 @@ from buildmatrix.reports.run.model import Report
 
 _CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 _CREATION = "_:creationinfo"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Documents are named by what they say: the same report gives the same names.
 _NAMESPACE = uuid.UUID("0c6b4f0e-5b0c-5d5e-8f77-3b9d2f1c8a60")
 
@@ -136,9 +135,7 @@ def _distribution(graph: _Graph, item: bill.BillItem, id: str) -> None:
         for verdict in item.verdicts
     }
     hashes: list[Json] = [
-        {"type": "Hash", "algorithm": "sha256", "hashValue": digest}
-        for digest in item.hashes
-        if _SHA256.fullmatch(digest)
+        {"type": "Hash", "algorithm": "sha256", "hashValue": digest} for digest in item.hashes
     ]
     graph.add(
         "software_Package",
