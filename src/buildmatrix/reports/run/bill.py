@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -18,6 +20,7 @@ from buildmatrix.judge.composition import (
 )
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.judge.registry import rule_of
+from buildmatrix.reports import json_form
 from buildmatrix.reports.run.model import Report
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -82,6 +85,12 @@ class Vulnerability:
         """Fixes that resolve them; empty if none is known."""
         fixes = {fix.text for finding in self.findings if (fix := finding.offered_fix)}
         return "; ".join(map(printable, sorted(fixes)))
+
+
+def document_id(report: Report, namespace: uuid.UUID) -> uuid.UUID:
+    """Identifier of a document: the same report gives the same one."""
+    content = json_form.render(report).encode("utf-8", "backslashreplace")
+    return uuid.uuid5(namespace, hashlib.sha256(content).hexdigest())
 
 
 def reference(name: str, version: str) -> str:

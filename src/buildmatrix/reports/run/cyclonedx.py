@@ -9,7 +9,6 @@ point at the components that they affect.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import uuid
@@ -48,7 +47,6 @@ from buildmatrix.catalogue.names import demangle
 from buildmatrix.judge.composition import NativeComponent, SbomComponent, SystemComponent
 from buildmatrix.judge.model import VERDICT_RANK
 from buildmatrix.reports.json_form import TOOL, Json
-from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
 
@@ -67,7 +65,7 @@ def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
     tool = Component(type=ComponentType.APPLICATION, name=TOOL, version=report.tool.version)
     bom = Bom(
-        serial_number=_serial_number(report),
+        serial_number=bill.document_id(report, _NAMESPACE),
         components=[
             *map(_component, bill.items(report)),
             *(_native("subject", part) for part in bill.loose(report)),
@@ -95,11 +93,6 @@ def render(report: Report) -> str:
         document["dependencies"] = _dependencies(report)
     document["metadata"].pop("timestamp", None)
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _serial_number(report: Report) -> uuid.UUID:
-    content = as_json(report).encode("utf-8", "backslashreplace")
-    return uuid.uuid5(_NAMESPACE, hashlib.sha256(content).hexdigest())
 
 
 def _component(item: bill.BillItem) -> Component:

@@ -7,7 +7,6 @@ relationships. SPDX asks for the time of creation.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections.abc import Iterable
@@ -18,7 +17,6 @@ from urllib.parse import quote
 from buildmatrix.base.text import printable
 from buildmatrix.judge.composition import NativeComponent, SystemComponent
 from buildmatrix.reports.json_form import TOOL, Json, dumps
-from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
 
@@ -30,9 +28,7 @@ _NAMESPACE = uuid.UUID("0c6b4f0e-5b0c-5d5e-8f77-3b9d2f1c8a60")
 
 def render(report: Report, *, time: datetime | None = None) -> str:
     """The report as one document; `time` is when it was made."""
-    content = as_json(report).encode("utf-8", "backslashreplace")
-    name = uuid.uuid5(_NAMESPACE, hashlib.sha256(content).hexdigest())
-    graph = _Graph(f"urn:uuid:{name}#")
+    graph = _Graph(f"urn:uuid:{bill.document_id(report, _NAMESPACE)}#")
     when = (time or datetime.fromtimestamp(0, UTC)).astimezone(UTC)
     agent = graph.id("agent", TOOL)
     creation: Json = {
