@@ -327,8 +327,8 @@ def _device_code(elf: Elf) -> Iterator[str]:
 
 
 def _contents(contents: Contents) -> Iterator[Section]:
-    shares = map(_share, contents.shares) if contents.shares else ["nothing of a vendor"]
-    yield sentences("shares", "by vendor and role", shares)
+    shares = [_share(share) for share in contents.shares]
+    yield sentences("shares", "by vendor and role", shares or ["nothing of a vendor"])
     if len(contents.distributions) > 1:
         yield sentences("distributions", "by distribution", _distributions(contents))
     yield sentences("layers", "by layer", _layers(contents))

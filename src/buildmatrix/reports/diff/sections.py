@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.model import Finding
@@ -166,7 +167,7 @@ def summary(comparison: model.Comparison) -> str:
             f"{count(new, 'finding')} new, {gone} gone, {comparison.findings.same} as before"
         )
     kinds = [change.change for change in comparison.distributions.changes]
-    numbers = [f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "changed")]
+    numbers = [f"{kinds.count(kind)} {kind}" for kind in get_args(model.Change)]
     parts.append(f"distributions: {', '.join(numbers)}, {comparison.distributions.same} the same")
     if comparison.before.size is not None and comparison.after.size is not None:
         more = comparison.after.size - comparison.before.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -239,7 +240,7 @@ def owner_drift(drift: FleetDrift) -> Sequence[OwnerDrift]:
         by_owner.setdefault(change.owner, []).append(change)
     rows = []
     for owner, of_owner in by_owner.items():
-        kinds = [change.change for change in of_owner]
-        numbers = map(kinds.count, ("new", "gone", "worse", "better"))
+        kinds = Counter(change.change for change in of_owner)
+        numbers = kinds["new"], kinds["gone"], kinds["worse"], kinds["better"]
         rows.append(OwnerDrift(owner, *numbers, sum(map(bytes_more, of_owner))))
     return sorted(rows, key=lambda row: (-row.more, -row.worse, row.owner))

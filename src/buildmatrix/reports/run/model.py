@@ -173,7 +173,7 @@ def assemble(
         distributions=_rows(verdicts, [target.id for target in results]),
         findings=_once(findings),
         unread=tuple(item for _, item in sorted(unread.items())),
-        stats=Stats(*map(sum, costs)),
+        stats=Stats(*(sum(cost) for cost in costs)),
         project=project,
     )
 

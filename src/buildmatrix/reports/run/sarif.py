@@ -188,7 +188,8 @@ def _invocation(report: Report, exit_code: int | None, notices: Sequence[str]) -
         "executionSuccessful": exit_code in (None, 0, 1) and not is_undecided(report)
     }
     if exit_code is not None:
-        form |= {"exitCode": exit_code, "exitCodeDescription": _EXITS.get(exit_code, "unknown")}
+        form["exitCode"] = exit_code
+        form["exitCodeDescription"] = _EXITS.get(exit_code, "unknown")
     said = [
         *(("error", f"{item.path} could not be read: {item.why}") for item in unread(report)),
         *(("error", f"{item.id}: {item.error}") for item in report.targets if item.error),

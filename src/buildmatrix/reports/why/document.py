@@ -21,20 +21,20 @@ def make_document(answer: Answer) -> dict[str, Json]:
         },
         "answers": [_answer(graph, subject) for subject in answer.subjects],
         "others": [_node(graph, node) for node in answer.left_out],
-        "near": list(question.near),
+        "near": [*question.near],
         "hidden": [
             {
                 "path": buried.path,
                 "files": buried.files,
                 "size": buried.size,
-                "names": list(buried.names),
+                "names": [*buried.names],
                 "replaced": buried.replaced,
                 "layer": _layer(graph, buried.layer),
                 "by": _layer(graph, buried.by),
             }
             for buried in question.buried
         ],
-        "notes": list(answer.notes),
+        "notes": [*answer.notes],
     }
 
 
@@ -63,7 +63,7 @@ def _node(graph: Graph, node: Node) -> dict[str, Json]:
     return {
         **_name_fields(node),
         "size": node.size,
-        "names": list(node.names),
+        "names": [*node.names],
         "distribution": owner.label if owner is not None else None,
         "layer": _layer(graph, node.layer),
         "copy": plain(node.embedded),
@@ -85,10 +85,10 @@ def _layer(graph: Graph, index: int | None) -> Json:
 
 def _chain(graph: Graph, chain: Chain) -> Json:
     start: Json = {**_name_fields(chain.start), "reason": words.beginning(graph, chain.start)}
-    hops = (
+    hops: list[Json] = [
         {**_name_fields(graph.nodes[edge.target]), "reason": words.reason(edge), **plain(edge)}
         for edge in chain.edges
-    )
+    ]
     return [start, *hops]
 
 
