@@ -338,7 +338,9 @@ def group_by_targets(
     Targets that failed, and `others`, have a section without a finding, too.
     """
     ids = report.ids
-    failed = {(target.id,): target for target in report.targets if target.error is not None}
+    failed: dict[tuple[str, ...], TargetResult] = {
+        (target.id,): target for target in report.targets if target.error is not None
+    }
     about: dict[tuple[str, ...], list[FindingGroup]] = {key: [] for key in (*others, *failed)}
     for group in groups:
         about.setdefault(group.targets, []).append(group)
