@@ -202,7 +202,7 @@ def _item(key: Key, verdicts: Sequence[Verdict], entries: Sequence[DistributionB
         tuple(verdicts),
         _libraries(entries),
         tuple({part.purl: part for entry in entries for part in entry.sbom}.values()),
-        tuple(sorted({item.sha256 for item in verdicts if _SHA256.fullmatch(item.sha256 or "")})),
+        tuple(sorted(filter(_SHA256.fullmatch, {item.sha256 or "" for item in verdicts}))),
         tuple(sorted({entry.line for entry in entries if entry.asker == _label(entry)})),
     )
 
