@@ -22,7 +22,7 @@ from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import fat_binaries
 from buildmatrix.facts.device_code.groups import LONGEST_NAME, read_kernel_names
-from buildmatrix.facts.device_code.model import CodeEntry
+from buildmatrix.facts.device_code.model import DeviceCode
 from buildmatrix.facts.elf.source import BytesSource
 
 pytestmark = pytest.mark.network
@@ -128,7 +128,7 @@ def test_kernels_are_those_that_the_vendors_lister_sees(
     assert whole >= len(ours) * 3 // 4
 
 
-def _machine_code(data: bytes) -> Iterator[CodeEntry]:
+def _machine_code(data: bytes) -> Iterator[DeviceCode]:
     """The entries of all fat binaries, in the order of the file."""
     at = 0
     while (at := data.find(fat_binaries.FATBIN_MAGIC, at)) >= 0:

@@ -18,7 +18,7 @@ from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import codeobject, compiled, fat_binaries, intermediate
 from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost, read_containers
 from buildmatrix.facts.device_code.groups import Sums
-from buildmatrix.facts.device_code.model import SUFFIXES, CodeEntry, DeviceCode
+from buildmatrix.facts.device_code.model import SUFFIXES, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.model import Mark
@@ -220,7 +220,7 @@ def read_device_file(
         device_codes = read_containers(source, size, unread, spent)
         if device_codes is not None:
             return DeviceFile(kind, device_codes, unread=tuple(unread))
-        entries: Iterable[CodeEntry] = (
+        entries: Iterable[DeviceCode] = (
             _make_unknown_entry(kind, size, "there is no container in the file"),
         )
     elif kind in _OBJECTS.values():
@@ -234,16 +234,16 @@ def read_device_file(
     return DeviceFile(kind, _sum_entries(entries))
 
 
-def _sum_entries(entries: Iterable[CodeEntry]) -> tuple[DeviceCode, ...]:
+def _sum_entries(entries: Iterable[DeviceCode]) -> tuple[DeviceCode, ...]:
     sums = Sums([])
     for entry in entries:
         sums.add(entry)
     return sums.device_code()
 
 
-def _make_unknown_entry(kind: str, size: int, why: str) -> CodeEntry:
+def _make_unknown_entry(kind: str, size: int, why: str) -> DeviceCode:
     container, meaning = _MEANINGS[kind]
-    return CodeEntry(container, meaning, None, 0, size, note=why)
+    return DeviceCode(container, meaning, None, 1, size, 0, note=why)
 
 
 def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
@@ -286,7 +286,9 @@ def _read_compiled(
         objects = tuple(code for code in finder.device_code() if code.arch is not None)
     unread += [code.note for code in objects if code.note]
     named = [
-        CodeEntry(container, code.kind, code.arch, code.offset, code.size, language=code.language)
+        DeviceCode(
+            container, code.kind, code.arch, 1, code.size, code.offset, language=code.language
+        )
         for code in objects
     ]
     rest = max(0, size - sum(entry.size for entry in named))
@@ -297,11 +299,11 @@ def _read_compiled(
         why = header.note or _UNKNOWN_ARCH_REASONS.get(kind, "the header does not name the device")
         note = None if header.arch else why
         meaning = header.vendor or meaning
-        named.append(CodeEntry(container, meaning, header.arch, 0, size, note=note))
+        named.append(DeviceCode(container, meaning, header.arch, 1, size, 0, note=note))
     return DeviceFile(kind, _sum_entries(named), version=header.version, unread=tuple(unread))
 
 
-def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
+def _read_program(source: ByteSource, size: int, kind: str) -> list[DeviceCode]:
     """Return the single program that is the whole file; nothing for host bitcode."""
     container, meaning = _MEANINGS[kind]
     arch: str | None = None
@@ -320,7 +322,7 @@ def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
         why = "the text names no target"
     else:
         why = f"the format of .{kind} files does not say"
-    return [CodeEntry(container, meaning, arch, 0, size, note=None if arch else why)]
+    return [DeviceCode(container, meaning, arch, 1, size, 0, note=None if arch else why)]
 
 
 def _find_target(kind: str, head: bytes) -> str | None:
@@ -357,7 +359,7 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
         if facts is None:
             continue
         for code in facts.device_code:
-            sums.merge(replace(code, offset=code.offset + member.offset))
+            sums.add(replace(code, offset=code.offset + member.offset))
         for mark in facts.marks:
             marks.setdefault(mark.name, Mark(mark.name, mark.offset + member.offset))
         for why in facts.unread if len(unread) < _MOST_UNREAD else ():

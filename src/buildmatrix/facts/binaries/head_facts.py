@@ -310,22 +310,16 @@ class _HeadFacts:
             headers.machine, headers.flags, headers.abi_version, self.size
         )
         if entry is not None:
-            return (
-                DeviceCode(entry.format, entry.kind, entry.arch, 1, entry.size, 0, note=entry.note),
-            )
+            return (entry,)
         device = device_regions(headers, self.size)
         places = (*device, *(self.plan.regions if self.host is None else self.host))
         if self.host is None and not self._is_loaded():
             return ()
         sums = Sums(headers.unread)
-        for code in self.results.device_code:
+        for code in (*self.results.device_code, *self.results.modules):
             region = _find_region(places, code.offset)
             if region is not None and not _is_image(region):
-                sums.merge(replace(code, section=region.section))
-        for module in self.results.modules:
-            region = _find_region(places, module.offset)
-            if region is not None and not _is_image(region):
-                sums.add(module, region.section)
+                sums.add(code, region.section)
         note = INCOMPLETE.format(self.prefix.end)
         return tuple(
             replace(device_code, note=device_code.note or note)

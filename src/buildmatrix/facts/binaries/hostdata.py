@@ -19,7 +19,7 @@ from buildmatrix.facts.device_code.finder import (
     DeviceCodeFinder,
     locate_container,
 )
-from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry, DeviceCode
+from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf.model import Literal, Mark
 from buildmatrix.facts.elf.search import (
     AFTER,
@@ -164,7 +164,7 @@ class SearchResults:
 
     device_code: tuple[DeviceCode, ...]
     #: SPIR-V modules one by one, since some sections are counted whole.
-    modules: tuple[CodeEntry, ...]
+    modules: tuple[DeviceCode, ...]
     literals: tuple[Literal, ...]
     marks: tuple[Mark, ...]
 
@@ -191,7 +191,7 @@ class StreamSearch:
         self._device = DeviceCodeFinder(self._source, self._unread)
         self._literals = LiteralFinder(everywhere=True)
         self._marks = MarkFinder()
-        self._modules: list[CodeEntry] = []
+        self._modules: list[DeviceCode] = []
         #: Device-code containers whose entries were all read.
         self.complete = 0
 

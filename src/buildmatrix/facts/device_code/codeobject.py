@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry
+from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.layout import layout
 from buildmatrix.facts.elf.source import ByteSource
@@ -104,19 +104,13 @@ def decode_architecture(machine: int, flags: int, abi_version: int) -> str | Non
     return None
 
 
-def entry_of_file(machine: int, flags: int, abi_version: int, size: int) -> CodeEntry | None:
+def entry_of_file(machine: int, flags: int, abi_version: int, size: int) -> DeviceCode | None:
     """Return the entry of a file that is itself device code; None for host code."""
     if machine not in CODE_OBJECT_KINDS:
         return None
     architecture = decode_architecture(machine, flags, abi_version)
-    return CodeEntry(
-        "elf",
-        CODE_OBJECT_KINDS[machine],
-        architecture,
-        0,
-        size,
-        note=None if architecture else _UNKNOWN,
-    )
+    note = None if architecture else _UNKNOWN
+    return DeviceCode("elf", CODE_OBJECT_KINDS[machine], architecture, 1, size, 0, note=note)
 
 
 def read_code_object(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
@@ -143,7 +137,7 @@ def read_code_object(source: ByteSource, offset: int, limit: int) -> CodeContain
     if offset + end > limit:
         note = note or "the device object extends beyond the end of its container"
     return CodeContainer(
-        (CodeEntry("elf", CODE_OBJECT_KINDS[machine], architecture, offset, size, note=note),),
+        (DeviceCode("elf", CODE_OBJECT_KINDS[machine], architecture, 1, size, offset, note=note),),
         offset + size,
     )
 
@@ -177,17 +171,16 @@ _SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 
 _Value = str | list["_Value"] | dict[str, "_Value"] | None
 
 
-def read_kpack(source: ByteSource, size: int) -> tuple[CodeEntry, ...]:
+def read_kpack(source: ByteSource, size: int) -> tuple[DeviceCode, ...]:
     """Return one entry per architecture; one without architecture if the table is unreadable."""
     try:
         archs = _parse_architectures(_read_table(source, size))
     except ValueError as problem:
-        return (
-            CodeEntry("hip-kpack", "amdgcn", None, 0, size, compressed=True, note=str(problem)),
-        )
+        note = str(problem)
+        return (DeviceCode("hip-kpack", "amdgcn", None, 1, size, 0, note=note, compressed=1),)
     shares = [size * number // len(archs) for number in range(len(archs) + 1)]
     return tuple(
-        CodeEntry("hip-kpack", "amdgcn", arch, 0, end - start, compressed=True)
+        DeviceCode("hip-kpack", "amdgcn", arch, 1, end - start, 0, compressed=1)
         for arch, start, end in zip(archs, shares, shares[1:], strict=False)
     )
 

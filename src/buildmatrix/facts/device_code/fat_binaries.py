@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from buildmatrix.facts.device_code import codeobject
-from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry
+from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.source import ByteSource
 from buildmatrix.facts.trees import decompression
@@ -68,7 +68,7 @@ class OpenedFatbin:
     """A container whose entries are not read yet."""
 
     #: Read on demand: `HEADER` bytes where the previous entry ends.
-    entries: Iterator[CodeEntry]
+    entries: Iterator[DeviceCode]
     start: int
     end: int
 
@@ -93,7 +93,7 @@ def open_fatbin(source: ByteSource, offset: int, limit: int) -> OpenedFatbin | N
     return OpenedFatbin(_fatbin_entries(source, start, stop, cut=end > limit), start, stop)
 
 
-def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[CodeEntry]:
+def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[DeviceCode]:
     count = 0
     while at + _FATBIN_ENTRY.size <= end:
         if count == _MOST_FATBIN_ENTRIES:
@@ -115,13 +115,14 @@ def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iter
             yield _unreadable(at, end, "an entry header of the fat binary makes no sense")
             return
         name = _FATBIN_KINDS.get(kind, "unknown")
-        yield CodeEntry(
+        yield DeviceCode(
             format="nv-fatbin",
             kind=name,
             arch=_decode_architecture(name, arch, flags),
-            offset=at,
+            count=1,
             size=header_size + size,
-            compressed=bool(flags & _COMPRESSED_PAYLOAD),
+            offset=at,
+            compressed=int(bool(flags & _COMPRESSED_PAYLOAD)),
             note=_note(kind, name, arch),
             # For machine code, the two numbers are the version of its own format.
             language=f"{major}.{minor}" if name == "ptx" and major else None,
@@ -131,7 +132,9 @@ def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iter
         yield _unreadable(at, end, "the fat binary extends beyond the end of its section")
 
 
-def read_payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tuple[bytes, bool]:
+def read_payload(
+    source: ByteSource, entry: DeviceCode, most: int, limit: int
+) -> tuple[bytes, bool]:
     """Return the first `limit` bytes of an entry, decompressed, and True if that is all.
 
     Reads at most `most` bytes. Raises ValueError if they cannot be decompressed.
@@ -151,8 +154,8 @@ def read_payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) ->
     return data[:limit], is_read and len(data) <= limit
 
 
-def _unreadable(at: int, end: int, why: str) -> CodeEntry:
-    return CodeEntry("nv-fatbin", "unknown", None, at, end - at, note=why)
+def _unreadable(at: int, end: int, why: str) -> DeviceCode:
+    return DeviceCode("nv-fatbin", "unknown", None, 1, end - at, at, note=why)
 
 
 def _note(kind: int, name: str, arch: int) -> str | None:
@@ -261,7 +264,7 @@ def read_compressed_bundle(
     size = sizes[0] if version > 1 else limit - offset
     if not header_size < size <= limit - offset:
         return None
-    bundle = CodeEntry("hip-ccob", "unknown", None, offset, size, compressed=True)
+    bundle = DeviceCode("hip-ccob", "unknown", None, 1, size, offset, compressed=1)
     name = _METHODS[method]
     if not opened:
         note = f"compressed with {name}, and not opened: the file has too many bundles"
@@ -276,7 +279,7 @@ def read_compressed_bundle(
     return CodeContainer(tuple(_shares(rows, bundle)), offset + size)
 
 
-def read_first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> bytes:
+def read_first_image(source: ByteSource, entry: DeviceCode, most: int, limit: int) -> bytes:
     """Return the first bytes of the first device image in an entry's compressed bundle.
 
     Reads at most `most` bytes, and examines `limit` of the image.
@@ -294,23 +297,22 @@ def read_first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int
     return start[max(0, start.find(abi.MAGIC)) :][:limit]
 
 
-def read_bundle_section(source: ByteSource, offset: int, size: int, name: str) -> CodeEntry | None:
+def read_bundle_section(source: ByteSource, offset: int, size: int, name: str) -> DeviceCode | None:
     """Read the image in a section `__CLANG_OFFLOAD_BUNDLE__<target>`; None for host code."""
     meaning = parse_target(name.removeprefix(BUNDLE_MAGIC.decode()))
     if meaning is None:
         return None
     container, kind, arch = meaning
     packed = source.read(offset, min(size, _HEAD))
-    start, compressed = packed[:_IMAGE_HEAD], packed.startswith(decompression.ZSTD_MAGIC)
+    start, compressed = packed[:_IMAGE_HEAD], int(packed.startswith(decompression.ZSTD_MAGIC))
     if compressed:
         try:
             start = decompression.zstd_head(packed, _IMAGE_HEAD)
         except ValueError as problem:
             note = f"compressed with zstd, and not readable: {problem}"
-            return CodeEntry(container, kind, arch, offset, size, compressed=True, note=note)
-    return CodeEntry(
-        container, _detect_image_kind(start) or kind, arch, offset, size, compressed=compressed
-    )
+            return DeviceCode(container, kind, arch, 1, size, offset, note=note, compressed=1)
+    kind = _detect_image_kind(start) or kind
+    return DeviceCode(container, kind, arch, 1, size, offset, compressed=compressed)
 
 
 def _detect_image_kind(start: bytes) -> str | None:
@@ -355,15 +357,15 @@ def _parse_rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
     raise ValueError("the table of the offload bundle is cut short")
 
 
-def _bundle_entries(rows: list[_BundleEntry], base: int) -> Iterator[CodeEntry]:
+def _bundle_entries(rows: list[_BundleEntry], base: int) -> Iterator[DeviceCode]:
     for row in rows:
         meaning = parse_target(row.target)
         if meaning is not None and row.size:
             container, kind, arch = meaning
-            yield CodeEntry(container, kind, arch, base + row.offset, row.size)
+            yield DeviceCode(container, kind, arch, 1, row.size, base + row.offset)
 
 
-def _shares(rows: list[_BundleEntry], bundle: CodeEntry) -> Iterator[CodeEntry]:
+def _shares(rows: list[_BundleEntry], bundle: DeviceCode) -> Iterator[DeviceCode]:
     """Yield one entry per target, with its share of the compressed bytes by decompressed size."""
     entries = list(_bundle_entries(rows, 0))
     total = sum(entry.size for entry in entries)
@@ -372,7 +374,7 @@ def _shares(rows: list[_BundleEntry], bundle: CodeEntry) -> Iterator[CodeEntry]:
         start = bundle.size * passed // total
         passed += entry.size
         size = bundle.size * passed // total - start
-        yield replace(entry, format=bundle.format, offset=bundle.offset, size=size, compressed=True)
+        yield replace(entry, format=bundle.format, offset=bundle.offset, size=size, compressed=1)
 
 
 # LLVM's OffloadBinary, the container of the new offloading model: `.llvm.offloading`.
@@ -429,10 +431,10 @@ def read_offload_binary(source: ByteSource, offset: int, limit: int) -> CodeCont
         note = None if arch else "the container names neither an architecture nor a triple"
         # A container with one image is counted whole, with its header and strings.
         counted = size if count == 1 else min(image_size, size)
-        entries.append(CodeEntry("offload-binary", name, arch, offset, counted, note=note))
+        entries.append(DeviceCode("offload-binary", name, arch, 1, counted, offset, note=note))
     if cut and entries:
         note = "the table of the container goes on behind what is read"
-        entries.append(CodeEntry("offload-binary", "unknown", None, offset, 0, note=note))
+        entries.append(DeviceCode("offload-binary", "unknown", None, 1, 0, offset, note=note))
     return CodeContainer(tuple(entries), offset + size) if entries else None
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from buildmatrix.facts.device_code import codeobject, fat_binaries, intermediate
 from buildmatrix.facts.device_code.groups import Groups, Sums
-from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry, CodeGroup, DeviceCode
+from buildmatrix.facts.device_code.model import CodeContainer, CodeGroup, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Headers
 from buildmatrix.facts.elf.search import Region, Sieve, Window, device_regions
@@ -157,7 +157,7 @@ class DeviceCodeFinder:
         """Add device code of the file itself and of its device-code sections."""
         entry = codeobject.entry_of_file(headers.machine, headers.flags, headers.abi_version, size)
         if entry is not None:
-            self._sums.add(entry, None)
+            self._sums.add(entry)
         moved = self._read_kpack(headers, size)
         for region in device_regions(headers, size):
             name = region.section or ""
@@ -171,8 +171,9 @@ class DeviceCodeFinder:
                 container = next((f for s, f in _FORMATS.items() if name.startswith(s)), name)
                 note = "nothing in the section could be read"
                 self._sums.add(
-                    CodeEntry(container, "unknown", None, region.offset, region.size, note=note),
-                    name,
+                    DeviceCode(
+                        container, "unknown", None, 1, region.size, region.offset, name, note
+                    )
                 )
 
     def add_containers(self, offset: int, region: Region) -> int:
@@ -301,7 +302,7 @@ class DeviceCodeFinder:
                 moved = any(self.source.read(at, 4) == _KPACK_WRAPPER for at in places)
             if moved:
                 note = "the code was moved to a .kpack file"
-                entry = CodeEntry("hip-kpack", "unknown", None, section.offset, 0, note=note)
+                entry = DeviceCode("hip-kpack", "unknown", None, 1, 0, section.offset, note=note)
                 self._sums.add(entry, section.name)
                 return True
         return False

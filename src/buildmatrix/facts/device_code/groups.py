@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.facts.device_code import fat_binaries
 from buildmatrix.facts.device_code.model import (
     CodeContainer,
-    CodeEntry,
     CodeGroup,
     DeviceCode,
     newer_version,
@@ -49,7 +48,7 @@ _ANONYMOUS = "_GLOBAL__N_"
 
 
 def read_kernel_names(
-    source: ByteSource, entry: CodeEntry, most: int
+    source: ByteSource, entry: DeviceCode, most: int
 ) -> tuple[tuple[str, ...], bool]:
     """Return up to `most` kernel names of a piece, and True if it certainly has none.
 
@@ -72,7 +71,7 @@ def read_kernel_names(
     return (), is_whole and bool(data)
 
 
-def _head(source: ByteSource, entry: CodeEntry) -> tuple[bytes, bool]:
+def _head(source: ByteSource, entry: DeviceCode) -> tuple[bytes, bool]:
     """Return the first bytes of a piece, True if that is all. Raises ValueError, zlib.error."""
     if entry.format == "nv-fatbin":
         return fat_binaries.read_payload(source, entry, _PACKED, HEAD)
@@ -114,33 +113,8 @@ class Sums:
         self._unread = unread
         self._sums: dict[tuple[str, str, str | None], _Sum] = {}
 
-    def add(self, entry: CodeEntry, section: str | None = None) -> None:
-        """Count one entry."""
-        present = self._sums.get((entry.format, entry.kind, entry.arch))
-        if present is not None and entry.offset >= present.first.offset:
-            present.count += 1
-            present.size += entry.size
-            present.compressed += entry.compressed
-            present.note = present.note or entry.note
-            present.language = newer_version(present.language, entry.language)
-            return
-        self.merge(
-            DeviceCode(
-                format=entry.format,
-                kind=entry.kind,
-                arch=entry.arch,
-                count=1,
-                size=entry.size,
-                offset=entry.offset,
-                section=section,
-                note=entry.note,
-                compressed=int(entry.compressed),
-                language=entry.language,
-            )
-        )
-
-    def merge(self, code: DeviceCode) -> None:
-        """Add the counts of another sum."""
+    def add(self, code: DeviceCode, section: str | None = None) -> None:
+        """Add a piece of code in `section`, or another sum."""
         key = (code.format, code.kind, code.arch)
         present = self._sums.get(key)
         if present is not None:
@@ -150,12 +124,13 @@ class Sums:
             present.note = present.note or code.note
             present.language = newer_version(present.language, code.language)
             if code.offset < present.first.offset:
-                present.first = code
+                present.first = replace(code, section=section or code.section)
         elif len(self._sums) <= MOST_SUMS:
             if len(self._sums) == MOST_SUMS:
                 self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
+            first = replace(code, section=section or code.section)
             self._sums[key] = _Sum(
-                code, code.count, code.size, code.compressed, code.note, code.language
+                first, code.count, code.size, code.compressed, code.note, code.language
             )
 
     def device_code(self) -> tuple[DeviceCode, ...]:
@@ -221,7 +196,7 @@ class _Group:
     count: int = 0
     size: int = 0
     #: A piece of each of the first objects.
-    pieces: list[CodeEntry] = field(default_factory=list)
+    pieces: list[DeviceCode] = field(default_factory=list)
 
 
 class Groups:
@@ -230,7 +205,7 @@ class Groups:
     def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._groups: dict[_Key, _Group] = {}
-        self._small: list[tuple[_Key, tuple[CodeEntry, ...]]] = []
+        self._small: list[tuple[_Key, tuple[DeviceCode, ...]]] = []
         self._pieces = 0
 
     def add(self, container: CodeContainer, section: str | None) -> None:
@@ -296,7 +271,7 @@ class Groups:
         )
 
     @staticmethod
-    def _count(group: _Group, entries: tuple[CodeEntry, ...], number: int) -> None:
+    def _count(group: _Group, entries: tuple[DeviceCode, ...], number: int) -> None:
         group.count += number
         group.size += number * sum(entry.size for entry in entries)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from struct import Struct, unpack_from
 
-from buildmatrix.facts.device_code.model import CodeContainer, CodeEntry
+from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf.source import ByteSource
 
 # PTX.
@@ -46,7 +46,7 @@ def read_ptx(source: ByteSource, offset: int, limit: int) -> CodeContainer | Non
             break
     arch = f"compute_{head['sm'].decode()}"
     language = head["language"].decode()
-    entry = CodeEntry("ptx-text", "ptx", arch, offset, end - offset, language=language)
+    entry = DeviceCode("ptx-text", "ptx", arch, 1, end - offset, offset, language=language)
     return CodeContainer((entry,), end)
 
 
@@ -97,7 +97,8 @@ def read_spirv(source: ByteSource, offset: int, limit: int) -> CodeContainer | N
     if architecture is None:
         return None
     size = _measure(source, offset, min(limit, offset + _LONGEST))
-    return CodeContainer((CodeEntry("spirv", "spirv", architecture, offset, size),), offset + size)
+    code = DeviceCode("spirv", "spirv", architecture, 1, size, offset)
+    return CodeContainer((code,), offset + size)
 
 
 def read_addressing_model(source: ByteSource, offset: int, limit: int) -> str | None:

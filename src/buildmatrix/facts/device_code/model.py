@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceCode:
-    """All device code of one format and architecture in one file, summed up."""
+    """One piece of device code, or all of one format and architecture in a file, summed up."""
 
     #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
     #: `offload-binary`, `elf` (the object itself is device code). For files with a single program,
@@ -61,20 +61,6 @@ class CodeGroup:
     is_relocatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CodeEntry:
-    """One piece of device code in a file; the fields are those of `DeviceCode`."""
-
-    format: str
-    kind: str
-    arch: str | None
-    offset: int
-    size: int
-    compressed: bool = False
-    note: str | None = None
-    language: str | None = None
-
-
 def newer_version(first: str | None, second: str | None) -> str | None:
     """Return the newer of two versions such as `8.7`; None if neither is known."""
     present = [version for version in (first, second) if version is not None]
@@ -83,9 +69,9 @@ def newer_version(first: str | None, second: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CodeContainer:
-    """A run of entries, and the file offset behind it, which is always past its start."""
+    """A run of pieces, and the file offset behind it, which is always past its start."""
 
-    entries: tuple[CodeEntry, ...]
+    entries: tuple[DeviceCode, ...]
     end: int
 
 
