@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import mul
 from struct import iter_unpack
-from typing import Generic, TypeVar
 
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, read_dynamic, read_headers, text
@@ -45,8 +44,6 @@ _PYTHON = (b"Py", b"_Py")
 #: Bytes of names that are read at once.
 _WINDOW = 64 << 10
 
-Item = TypeVar("Item")
-
 
 @dataclass(frozen=True, slots=True)
 class _TableSymbol:
@@ -71,13 +68,38 @@ def read_symbols(source: ByteSource, size: int) -> Symbols | None:
     if headers is None:
         return None
     dynamic = read_dynamic(cached, headers)
-    place = _dynamic_table(cached, headers, dynamic)
-    if place is not None:
-        undefined, defined = _dynamic_symbols(cached, headers, dynamic, place)
+    table = _dynamic_table(cached, headers, dynamic)
+    versions: Mapping[int, tuple[str | None, str]] = {}
+    numbers = b""
+    is_dynamic = table is not None
+    if table is not None:
+        versions = read_versions(cached, headers, dynamic).names
+        at = headers.file_offset(dynamic.tags.get(abi.DT_VERSYM, -1))
+        if at is not None and versions:
+            numbers = cached.read(at, min(table.count, MOST_SYMBOLS) * 2)
     else:
         # A relocatable object has one table for everything.
-        undefined, defined = _static_symbols(cached, headers)
-    return Symbols(undefined, defined, tuple(dict.fromkeys(headers.unread)))
+        table = _section_table(headers, abi.SHT_SYMTAB)
+    undefined: dict[Undefined, None] = {}
+    defined: dict[str, None] = {}
+    for entry in _entries(cached, headers, table) if table is not None else ():
+        if entry.defined:
+            if len(defined) <= MOST_NAMES and (is_dynamic or entry.binding != abi.STB_LOCAL):
+                defined[entry.name] = None
+        elif len(undefined) <= MOST_NAMES:
+            library, version = None, None
+            if 2 * entry.index + 2 <= len(numbers):
+                (number,) = headers.layout.half.unpack_from(numbers, 2 * entry.index)
+                library, version = versions.get(number & 0x7FFF, (None, None))
+            weak = entry.binding == abi.STB_WEAK
+            undefined[Undefined(entry.name, version, library, weak)] = None
+    if max(len(undefined), len(defined)) > MOST_NAMES:
+        headers.unread.append(f"more than {MOST_NAMES} symbol names: only the first were read")
+    return Symbols(
+        tuple(undefined)[:MOST_NAMES],
+        tuple(defined)[:MOST_NAMES],
+        tuple(dict.fromkeys(headers.unread)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +134,17 @@ def _dynamic_table(source: CachedSource, headers: Headers, dynamic: Dynamic) -> 
 
 
 def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
-    number = headers.layout.number
     table = headers.file_offset(dynamic.tags.get(abi.DT_HASH, -1))
     if table is not None:
         # nbucket, nchain: every symbol has its place in the chain.
         data = source.read(table, 8)
         return int.from_bytes(data[4:], "little" if headers.layout.little_endian else "big")
     table = headers.file_offset(dynamic.tags.get(abi.DT_GNU_HASH, -1))
-    data = source.read(table, 16) if table is not None else b""
-    if table is None or len(data) < 16:
+    hashed = _hashes(source, headers, table) if table is not None else None
+    if hashed is None:
         headers.unread.append("the number of dynamic symbols is unknown")
         return 0
-    # nbuckets, symoffset, bloom_size, bloom_shift; buckets, and chains that end with an odd hash.
-    buckets, first, bloom, _ = (value for (value,) in number.iter_unpack(data))
-    at = table + 16 + bloom * (headers.layout.bits // 8)
-    raw = source.read(at, min(buckets, MOST_SYMBOLS) * 4)
-    last = max((value for (value,) in number.iter_unpack(raw[: len(raw) // 4 * 4])), default=0)
-    if last < first:
-        return int(first)
-    chain = at + buckets * 4 + (last - first) * 4
-    for step in range(MOST_SYMBOLS):
-        data = source.read(chain + step * 4, 4)
-        if len(data) < 4 or number.unpack(data)[0] & 1:
-            return last + step + 1
-    return last
+    return hashed.first + len(hashed.values) // 4
 
 
 def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Iterator[_TableSymbol]:
@@ -200,65 +209,6 @@ class _Names:
         return short if b"\0" in short else self._source.read(at, min(remaining, LONGEST_NAME))
 
 
-class _DistinctSymbols(Generic[Item]):
-    """Different symbols in the order of the table, at most `MOST_NAMES`."""
-
-    def __init__(self) -> None:
-        self._items: dict[Item, None] = {}
-        self._full = False
-
-    def add(self, item: Item) -> None:
-        """Add one more, if there is room."""
-        if len(self._items) < MOST_NAMES:
-            self._items[item] = None
-        else:
-            self._full |= item not in self._items
-
-    def items(self, headers: Headers) -> tuple[Item, ...]:
-        """Return all items; report to `headers.unread` if there were more."""
-        if self._full:
-            headers.unread.append(f"more than {MOST_NAMES} symbol names: only the first were read")
-        return tuple(self._items)
-
-
-def _dynamic_symbols(
-    source: CachedSource, headers: Headers, dynamic: Dynamic, place: _SymbolTable
-) -> tuple[tuple[Undefined, ...], tuple[str, ...]]:
-    versions = read_versions(source, headers, dynamic).names
-    numbers = b""
-    table = headers.file_offset(dynamic.tags.get(abi.DT_VERSYM, -1))
-    if table is not None and versions:
-        numbers = source.read(table, min(place.count, MOST_SYMBOLS) * 2)
-    undefined: _DistinctSymbols[Undefined] = _DistinctSymbols()
-    defined: _DistinctSymbols[str] = _DistinctSymbols()
-    for entry in _entries(source, headers, place):
-        if entry.defined:
-            defined.add(entry.name)
-        else:
-            library, version = None, None
-            if 2 * entry.index + 2 <= len(numbers):
-                (number,) = headers.layout.half.unpack_from(numbers, 2 * entry.index)
-                library, version = versions.get(number & 0x7FFF, (None, None))
-            weak = entry.binding == abi.STB_WEAK
-            undefined.add(Undefined(entry.name, version, library, weak))
-    return undefined.items(headers), defined.items(headers)
-
-
-def _static_symbols(
-    source: CachedSource, headers: Headers
-) -> tuple[tuple[Undefined, ...], tuple[str, ...]]:
-    """Return the undefined and the defined symbols of a relocatable object."""
-    place = _section_table(headers, abi.SHT_SYMTAB)
-    undefined: _DistinctSymbols[Undefined] = _DistinctSymbols()
-    defined: _DistinctSymbols[str] = _DistinctSymbols()
-    for entry in _entries(source, headers, place) if place is not None else ():
-        if not entry.defined:
-            undefined.add(Undefined(entry.name, weak=entry.binding == abi.STB_WEAK))
-        elif entry.binding != abi.STB_LOCAL:
-            defined.add(entry.name)
-    return undefined.items(headers), defined.items(headers)
-
-
 def read_binding(
     source: CachedSource,
     headers: Headers,
@@ -307,7 +257,7 @@ def _hashes(source: CachedSource, headers: Headers, at: int) -> _Hashes | None:
     start = source.read(at, 16)
     if len(start) < 16:
         return None
-    # nbuckets, symoffset, bloom_size, bloom_shift; see `_count`.
+    # nbuckets, symoffset, bloom_size, bloom_shift; buckets, and chains that end with an odd hash.
     buckets, first, bloom, _ = (value for (value,) in number.iter_unpack(start))
     at += 16 + bloom * (headers.layout.bits // 8)
     raw = source.read(at, buckets * 4) if buckets <= MOST_SYMBOLS else b""
