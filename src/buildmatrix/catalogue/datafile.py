@@ -16,7 +16,7 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
-from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, entries
+from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, iter_entries
 from buildmatrix.matrix import document, kinds
 from buildmatrix.matrix.document import KeyPath as Place
 from buildmatrix.matrix.document import Problems
@@ -98,7 +98,7 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
     """Yield the problems that types cannot express, each with the path of the entry."""
     from buildmatrix.facts.elf.search import MARKS
 
-    for table, number, entry in entries(file):
+    for table, number, entry in iter_entries(file):
         for key in entry.source:
             if key not in file.sources:
                 yield (

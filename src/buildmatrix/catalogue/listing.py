@@ -10,7 +10,7 @@ import msgspec
 from buildmatrix.catalogue.entries import CatalogueEntry
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import unknown_backend
-from buildmatrix.catalogue.tables import DataFile, entries
+from buildmatrix.catalogue.tables import DataFile, iter_entries
 
 SCHEMA = "buildmatrix/catalogue/1"
 
@@ -101,7 +101,7 @@ def _entries(
     """Yield file, its data, table and entry, in the order of the files."""
     for name, data in catalogue.files.items():
         if data.backend == backend:
-            for table, _, entry in entries(data):
+            for table, _, entry in iter_entries(data):
                 yield name, data, table, entry
 
 

@@ -9,34 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from buildmatrix.catalogue.entries import (
-    ArtifactEntry,
-    BuildPart,
-    CacheEntry,
-    CatalogueEntry,
-    CondaPackageEntry,
-    DeviceCodeEntry,
-    DistributionEntry,
-    EnvironmentEntry,
-    ExceptionRule,
-    Framework,
-    ImageEntry,
-    LibraryEntry,
-    LocalVersion,
-    ModuleEntry,
-    Redistribution,
-    Root,
-    Route,
-    RunOptions,
-    SectionEntry,
-    SourceTrace,
-    StartingBase,
-    Static,
-    SystemPackageEntry,
-    ToolEntry,
-    Unbuildable,
-    WheelOrigin,
-)
+from buildmatrix.catalogue import entries
+from buildmatrix.catalogue.entries import CatalogueEntry
 
 
 class Host(CatalogueEntry, frozen=True):
@@ -376,33 +350,33 @@ class DataFile(
     aliases: tuple[str, ...] = ()
     checked: datetime.date
     sources: dict[str, str]
-    libraries: tuple[LibraryEntry, ...] = ()
-    distributions: tuple[DistributionEntry, ...] = ()
-    conda: tuple[CondaPackageEntry, ...] = ()
-    source_traces: tuple[SourceTrace, ...] = ()
-    local_versions: tuple[LocalVersion, ...] = ()
-    modules: tuple[ModuleEntry, ...] = ()
-    system_packages: tuple[SystemPackageEntry, ...] = ()
-    roots: tuple[Root, ...] = ()
-    environment: tuple[EnvironmentEntry, ...] = ()
-    images: tuple[ImageEntry, ...] = ()
-    sections: tuple[SectionEntry, ...] = ()
-    device_code: tuple[DeviceCodeEntry, ...] = ()
-    artifacts: tuple[ArtifactEntry, ...] = ()
-    frameworks: tuple[Framework, ...] = ()
-    static: tuple[Static, ...] = ()
-    tools: tuple[ToolEntry, ...] = ()
-    indexes: tuple[Route, ...] = ()
-    exceptions: tuple[ExceptionRule, ...] = ()
+    libraries: tuple[entries.LibraryEntry, ...] = ()
+    distributions: tuple[entries.DistributionEntry, ...] = ()
+    conda: tuple[entries.CondaPackageEntry, ...] = ()
+    source_traces: tuple[entries.SourceTrace, ...] = ()
+    local_versions: tuple[entries.LocalVersion, ...] = ()
+    modules: tuple[entries.ModuleEntry, ...] = ()
+    system_packages: tuple[entries.SystemPackageEntry, ...] = ()
+    roots: tuple[entries.Root, ...] = ()
+    environment: tuple[entries.EnvironmentEntry, ...] = ()
+    images: tuple[entries.ImageEntry, ...] = ()
+    sections: tuple[entries.SectionEntry, ...] = ()
+    device_code: tuple[entries.DeviceCodeEntry, ...] = ()
+    artifacts: tuple[entries.ArtifactEntry, ...] = ()
+    frameworks: tuple[entries.Framework, ...] = ()
+    static: tuple[entries.Static, ...] = ()
+    tools: tuple[entries.ToolEntry, ...] = ()
+    indexes: tuple[entries.Route, ...] = ()
+    exceptions: tuple[entries.ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
     checks: tuple[HostCheck, ...] = ()
     framework_devices: tuple[FrameworkDevices, ...] = ()
-    caches: tuple[CacheEntry, ...] = ()
-    build: tuple[BuildPart, ...] = ()
-    bases: tuple[StartingBase, ...] = ()
-    wheels: tuple[WheelOrigin, ...] = ()
-    runs: tuple[RunOptions, ...] = ()
-    unbuildable: tuple[Unbuildable, ...] = ()
+    caches: tuple[entries.CacheEntry, ...] = ()
+    build: tuple[entries.BuildPart, ...] = ()
+    bases: tuple[entries.StartingBase, ...] = ()
+    wheels: tuple[entries.WheelOrigin, ...] = ()
+    runs: tuple[entries.RunOptions, ...] = ()
+    unbuildable: tuple[entries.Unbuildable, ...] = ()
     products: tuple[Product, ...] = ()
     toolkit_drivers: tuple[ToolkitDriver, ...] = ()
     driver_floors: tuple[DriverFloor, ...] = ()
@@ -420,7 +394,7 @@ class DataFile(
     stated_versions: tuple[StatedVersion, ...] = ()
     version_pairs: tuple[VersionPair, ...] = ()
     image_labels: tuple[ImageLabel, ...] = ()
-    redistribution: tuple[Redistribution, ...] = ()
+    redistribution: tuple[entries.Redistribution, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
     node_resources: tuple[NodeLabel, ...] = ()
@@ -432,7 +406,7 @@ def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(DataFile)
 
 
-def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:
+def iter_entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:
     """Yield all entries of a file, with table and number."""
     for field in _fields():
         value = getattr(file, field.name)

@@ -12,7 +12,7 @@ from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.datafile import read, replacement
 from buildmatrix.catalogue.load import SEQUENCES, Catalogue, Owned, load
 from buildmatrix.catalogue.lookup import distribution, library
-from buildmatrix.catalogue.tables import DataFile, entries
+from buildmatrix.catalogue.tables import DataFile, iter_entries
 from buildmatrix.facts.elf.search import MARKS
 
 HEAD = """
@@ -62,7 +62,7 @@ def test_indexes_are_known_by_uvs_names_and_never_by_address() -> None:
 
 def test_every_entry_names_sources_and_every_source_is_named() -> None:
     for name, file in data_files():
-        found = [entry for _, _, entry in entries(file)]
+        found = [entry for _, _, entry in iter_entries(file)]
         assert found and all(entry.source for entry in found), name
         assert {source for entry in found for source in entry.source} == set(file.sources), name
 
