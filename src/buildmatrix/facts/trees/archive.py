@@ -27,15 +27,19 @@ _UNSUPPORTED = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz
 
 
 class OpenFile:
-    """`RandomAccess` to an open file, which its owner closes."""
+    """`RandomAccess` to an open file, which its owner closes.
 
-    def __init__(self, descriptor: int) -> None:
+    Uses pread(2) instead of a mapping: a file that shrinks must not cause SIGBUS.
+    """
+
+    def __init__(self, descriptor: int, size: int | None = None) -> None:
         self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
+        self.size = os.fstat(descriptor).st_size if size is None else size
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
         """See `RandomAccess.read`."""
+        # pread allocates the requested length, which may come from an invalid header.
         data = os.pread(self._descriptor, max(0, min(length, self.size - offset)), offset)
         self.bytes_read += len(data)
         return data
@@ -144,18 +148,43 @@ def iter_decompressed(blob: Slice) -> Iterator[bytes]:
     if is_compressed(blob):
         stream = Gunzip(stream) if blob.read(0, 2) == GZIP else open_zstandard(stream)
     most = INFLATION_ALLOWANCE + MAX_INFLATION * blob.size
-    size = 0
-    try:
-        while chunk := stream.read(CHUNK):
-            size += len(chunk)
-            if size > most:
-                raise Unreadable(f"it inflates to more than {MAX_INFLATION} times its size: a bomb")
+    # All other errors come from the source.
+    errors = (zlib.error, EOFError)
+    yield from BoundedStream(stream, most, f"{MAX_INFLATION} times its size: a bomb", errors)
+
+
+class BoundedStream:
+    """Output of a decompressor, up to `most` bytes; `limit` is that in words.
+
+    Raises `Unreadable` above the limit, and for `errors` of the decompressor; passes on others.
+    """
+
+    def __init__(
+        self, stream: Readable, most: int, limit: str, errors: tuple[type[Exception], ...]
+    ) -> None:
+        self._stream = stream
+        self._remaining = most
+        self._limit = limit
+        self._errors = errors
+
+    def read(self, length: int) -> bytes:
+        """Return the next bytes, at most `length`; none at the end."""
+        try:
+            data = self._stream.read(length)
+        except Unreadable:
+            raise
+        except Exception as error:
+            if isinstance(error, self._errors) or decompression.is_zstd_damage(error):
+                raise Unreadable(f"its compressed bytes are damaged: {error}") from error
+            raise
+        self._remaining -= len(data)
+        if self._remaining < 0:
+            raise Unreadable(f"it inflates to more than {self._limit}")
+        return data
+
+    def __iter__(self) -> Iterator[bytes]:
+        while chunk := self.read(CHUNK):
             yield chunk
-    except Exception as error:
-        # All others come from the source.
-        if isinstance(error, (zlib.error, EOFError)) or decompression.is_zstd_damage(error):
-            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
-        raise
 
 
 class SliceReader:

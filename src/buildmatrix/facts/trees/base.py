@@ -81,7 +81,7 @@ class Readable(Protocol):
     """Sequential reader, such as a decompressor."""
 
     def read(self, length: int, /) -> bytes:
-        """Return at most `length` bytes; none at the end."""
+        """Return the next bytes, at least one and at most `length`; none only at the end."""
         ...
 
 

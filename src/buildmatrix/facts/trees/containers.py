@@ -22,11 +22,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from buildmatrix.facts.trees import cpio, decompression
-from buildmatrix.facts.trees.archive import CHUNK, MAX_INFLATION, MemorySource, Slice, SliceReader
+from buildmatrix.facts.trees.archive import (
+    MAX_INFLATION,
+    BoundedStream,
+    MemorySource,
+    Slice,
+    SliceReader,
+)
 from buildmatrix.facts.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.facts.trees.decompression import (
     ENDLESS,
-    INPUT,
     ForwardSource,
     Gunzip,
     StreamDecompressor,
@@ -210,7 +215,7 @@ def _stream_members(source: Slice, name: str, most: int) -> Iterator[ContainerMe
         for inner, data in listed(source):
             yield _archive_member(inner, data)
         return
-    forward = ForwardSource(_iter_decompressed(source, most))
+    forward = ForwardSource(_decompressed(source, most))
     listed = _archive_lister(forward.read(0, HEAD))
     if listed is None:
         yield _single_member(source, name, most)
@@ -223,7 +228,7 @@ def _archive_lister(head: bytes) -> Callable[[Slice], Iterator[tuple[str, Slice]
     """Return a lister for the archive that starts with `head`; None for other files."""
     if is_tar(head):
         return _tar_files
-    return _cpio_files if cpio.is_cpio(head) else None
+    return cpio.iter_files if cpio.is_cpio(head) else None
 
 
 def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
@@ -232,10 +237,6 @@ def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
             yield member.name, member.data
         elif member.kind == "file":
             raise Unreadable(f"{member.name[:200]!r} is a sparse file, which is not read")
-
-
-def _cpio_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
-    return ((file.name, file.data) for file in cpio.iter_files(archive))
 
 
 def _archive_member(name: str, data: Slice, *, passes: bool = False) -> ContainerMember:
@@ -250,31 +251,11 @@ def _open_forward(data: Slice, size: int) -> AbstractContextManager[RandomAccess
 
 def _single_member(source: Slice, name: str, most: int) -> ContainerMember:
     """Create the member for a compressed file. Its size is only known after decompression."""
-    size = sum(len(piece) for piece in _iter_decompressed(source, most))
-
-    def opened() -> AbstractContextManager[RandomAccess]:
-        return Inflated(_ChunkStream(_iter_decompressed(source, most), size), size)
-
+    size = sum(map(len, _decompressed(source, most)))
     stem = name.rpartition("/")[2].rpartition(".")[0]
-    return ContainerMember(stem or name, size, source.size, opened)
-
-
-class _ChunkStream:
-    """Chunks of known total size, as an input stream of `Inflated`."""
-
-    def __init__(self, chunks: Iterator[bytes], size: int) -> None:
-        self._chunks = chunks
-        self._remaining = size
-        self._ahead = b""
-
-    def read(self, length: int) -> bytes:
-        if not self._ahead:
-            self._ahead = next(self._chunks, b"")
-            if not self._ahead and self._remaining:
-                raise Unreadable("it ends early")
-        data, self._ahead = self._ahead[:length], self._ahead[length:]
-        self._remaining -= len(data)
-        return data
+    return ContainerMember(
+        stem or name, size, source.size, lambda: Inflated(_decompressed(source, most), size)
+    )
 
 
 #: Errors of decompressors for invalid input.
@@ -285,22 +266,8 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, _DECOMPRESSION_ERRORS) or decompression.is_zstd_damage(error)
 
 
-def _iter_decompressed(source: Slice, most: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes of `source`, up to `most`."""
-    size = 0
-    try:
-        stream = _open_stream(source)
-        while chunk := stream.read(CHUNK):
-            size += len(chunk)
-            if size > most:
-                raise Unreadable(f"it inflates to more than {most} bytes")
-            yield chunk
-    except Unreadable:
-        raise
-    except Exception as error:
-        if _is_damage(error):
-            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
-        raise
+def _decompressed(source: Slice, most: int) -> BoundedStream:
+    return BoundedStream(_open_stream(source), most, f"{most} bytes", _DECOMPRESSION_ERRORS)
 
 
 def _open_stream(source: Slice) -> Readable:
@@ -392,22 +359,5 @@ def _open_stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
 
 
 def _open_deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(_ChunkStream(_zlib_chunks(data, size), size), size)
-
-
-def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:
-    """Decompress a zlib stream (RFC 1950) of `size` bytes."""
-    decoder = zlib.decompressobj()
-    raw = SliceReader(data)
-    inflated = 0
-    try:
-        while inflated < size and not decoder.eof:
-            block = decoder.unconsumed_tail or raw.read(INPUT)
-            piece = decoder.decompress(block, min(CHUNK, size - inflated))
-            if not piece and not block:
-                break
-            inflated += len(piece)
-            if piece:
-                yield piece
-    except zlib.error as error:
-        raise Unreadable(f"a member of the PyInstaller archive is damaged: {error}") from error
+    stream = Gunzip(SliceReader(data), zlib.MAX_WBITS)
+    return Inflated(BoundedStream(stream, size, f"{size} bytes", _DECOMPRESSION_ERRORS), size)

@@ -32,14 +32,6 @@ _RPM_HEADER_MAGIC = b"\x8e\xad\xe8\x01"
 
 
 @dataclass(frozen=True, slots=True)
-class CpioFile:
-    """A file with its name as stored."""
-
-    name: str
-    data: Slice
-
-
-@dataclass(frozen=True, slots=True)
 class _Header:
     mode: int
     size: int
@@ -63,8 +55,8 @@ def is_cpio(head: bytes) -> bool:
     return end >= len(head) or head[end] == 0
 
 
-def iter_files(archive: Slice) -> Iterator[CpioFile]:
-    """Yield the files of the archive in order. Raises `Unreadable`."""
+def iter_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
+    """Yield the files of the archive in order, with their names as stored. Raises `Unreadable`."""
     at = 0
     for _ in range(MAX_MEMBERS):
         header = _parse_header(archive.read(at, min(HEADER, archive.size - at)))
@@ -79,7 +71,7 @@ def iter_files(archive: Slice) -> Iterator[CpioFile]:
         if start + header.size > archive.size:
             raise Unreadable("the archive ends inside of it: it is truncated")
         if header.mode & _KIND == _FILE:
-            yield CpioFile(text, Slice(archive, start, header.size))
+            yield text, Slice(archive, start, header.size)
         at = start + _pad(header.size, header.padding)
     raise Unreadable(f"the archive has more than {MAX_MEMBERS} entries")
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from buildmatrix.facts.trees.archive import OpenFile
 from buildmatrix.facts.trees.base import Closing, File, Symlink, Tree, Trouble, Unreadable, reason
 
 #: Maximum depth; deeper folders are reported. Each level of a walk holds one descriptor.
@@ -145,13 +146,11 @@ class DirectoryTree(Closing, Tree):
             os.close(self._opened.pop()[1])
 
 
-class _DirectoryFile(Closing):
-    """Reader with pread(2) instead of a mapping: a file that shrinks must not cause SIGBUS."""
+class _DirectoryFile(OpenFile, Closing):
+    """A file that is closed behind a `with` statement."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self._descriptor = descriptor
-        self._size = size
-        self.bytes_read = 0
+        super().__init__(descriptor, size)
         # Headers are at both ends of a file: read-ahead would fetch 128 KiB around each.
         if size > _READ_AHEAD and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -159,9 +158,3 @@ class _DirectoryFile(Closing):
     def close(self) -> None:
         """See `Closing.close`."""
         os.close(self._descriptor)
-
-    def read(self, offset: int, length: int) -> bytes:
-        # pread allocates the requested length, which may come from an invalid header.
-        data = os.pread(self._descriptor, max(0, min(length, self._size - offset)), offset)
-        self.bytes_read += len(data)
-        return data

@@ -330,10 +330,8 @@ def _pad(size: int) -> int:
     return size + -size % BLOCK
 
 
-@lru_cache(maxsize=4096)
-def _shared_attributes(mode: int, uid: int, gid: int) -> Attributes:
-    """Return attributes, sharing one object for equal ones."""
-    return Attributes(mode, uid, gid)
+#: Attributes, one object for equal ones.
+_shared_attributes = lru_cache(maxsize=4096)(Attributes)
 
 
 # pax

@@ -9,7 +9,7 @@ from struct import Struct
 from tempfile import SpooledTemporaryFile
 from typing import Protocol
 
-from buildmatrix.facts.trees.base import Closing, Unreadable
+from buildmatrix.facts.trees.base import Closing, Readable, Unreadable
 
 # Central directory.
 #
@@ -240,14 +240,6 @@ HEAD = 64 << 10
 INPUT = 16 << 10
 
 
-class SequentialReader(Protocol):
-    """Sequential reader of one file's decompressed bytes."""
-
-    def read(self, length: int, /) -> bytes:
-        """Return the next bytes, at least one and at most `length`; none only at the end."""
-        ...
-
-
 class Sequential:
     """Sequential reader of a member; `compressed(offset, length)` reads its stored bytes.
 
@@ -308,7 +300,7 @@ class Inflated(Closing):
     decompressed as far as needed and only verified by `finish`.
     """
 
-    def __init__(self, stream: SequentialReader, size: int, *, ahead: bool = True) -> None:
+    def __init__(self, stream: Readable, size: int, *, ahead: bool = True) -> None:
         self._stream = stream
         self._size = size
         self._ahead = ahead and size <= LARGEST_HELD
@@ -340,5 +332,7 @@ class Inflated(Closing):
         self._file.seek(self.bytes_read)
         while self.bytes_read < end:
             piece = self._stream.read(min(BLOCK, end - self.bytes_read))
+            if not piece:
+                raise Unreadable("it ends early")
             self._file.write(piece)
             self.bytes_read += len(piece)

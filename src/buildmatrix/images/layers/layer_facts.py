@@ -370,7 +370,7 @@ class _HashedFile:
         self.hasher = hashlib.sha256()
 
     def read(self, length: int) -> bytes:
-        """See `facts.trees.zip_archive.SequentialReader`."""
+        """See `facts.trees.base.Readable`."""
         data = self._data.read(self._at, min(length, CHUNK))
         self._at += len(data)
         self.hasher.update(data)
