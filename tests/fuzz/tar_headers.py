@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from go_oracle import COMPILERS, compile_oracle  # noqa: E402
 
-from buildmatrix.facts.trees.archive import MemorySource, Slice  # noqa: E402
+from buildmatrix.facts.trees.archive import BytesSource, Slice  # noqa: E402
 from buildmatrix.facts.trees.base import Unreadable  # noqa: E402
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource  # noqa: E402
 from buildmatrix.facts.trees.tar import members  # noqa: E402
@@ -262,7 +262,7 @@ def compare(oracle: Path, count: int, seed: int, report: Callable[[str], None]) 
         shown = subprocess.run([oracle], input=sent, stdout=subprocess.PIPE, check=True).stdout
         answers = re.findall(r"(?:.+\n)*?(?:end|error)\n", _DEVICE.sub("3 ", shown.decode()))
         for (number, data), theirs in zip(batch, answers, strict=True):
-            whole = Slice(MemorySource(data), 0, len(data))
+            whole = Slice(BytesSource(data), 0, len(data))
             try:
                 mine = ours(whole if number % 2 else forward(data, 700))
             except Unreadable as error:

@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import Needed, Resolution
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.directory import DirectoryTree
 
 PROGRAM = "opt/app/bin/program"

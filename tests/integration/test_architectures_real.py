@@ -23,7 +23,7 @@ from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import fat_binaries
 from buildmatrix.facts.device_code.groups import LONGEST_NAME, read_kernel_names
 from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 pytestmark = pytest.mark.network
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.binaries.stream import Head, HeadReader
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 
 def whole(data: bytes) -> Elf:

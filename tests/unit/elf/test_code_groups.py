@@ -12,8 +12,8 @@ from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import groups
 from buildmatrix.facts.device_code.groups import HEAD, demangle
 from buildmatrix.facts.device_code.model import CodeGroup
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.trees import decompression
+from buildmatrix.facts.trees.archive import BytesSource
 
 FATBIN = ".nv_fatbin"
 

@@ -14,7 +14,7 @@ import pytest
 
 from buildmatrix.facts.binaries.devicefile import HEAD, detect_kind, read_device_file
 from buildmatrix.facts.binaries.model import DeviceFile
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 SAMPLES = Path(__file__).parent / "samples"
 CUBIN = (SAMPLES / "triton-3.9.0-sm_90.cubin").read_bytes()

@@ -11,7 +11,7 @@ from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_e
 
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 HIP = {
     "host-x86_64-unknown-linux-gnu-": b"",

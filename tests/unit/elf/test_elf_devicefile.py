@@ -12,7 +12,7 @@ from buildmatrix.facts.binaries.model import DeviceFile
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code.intermediate import read_spirv
 from buildmatrix.facts.elf.search import MARKS
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 KERNEL, SHADER = 2, 0
 

@@ -11,7 +11,7 @@ from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import finder
 from buildmatrix.facts.elf import search
 from buildmatrix.facts.elf.search import Sieve
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 NCCL = b"\0NCCL version 2.1"
 

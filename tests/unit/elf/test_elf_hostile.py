@@ -20,8 +20,9 @@ from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
 from buildmatrix.facts.device_code import finder
 from buildmatrix.facts.elf import search
-from buildmatrix.facts.elf.source import ByteSource, BytesSource
 from buildmatrix.facts.elf.symbols import read_symbols
+from buildmatrix.facts.trees.archive import BytesSource
+from buildmatrix.facts.trees.base import ByteSource
 
 SYMTAB = 2
 PLAIN = bundle({"hipv4-amdgcn-amd-amdhsa--gfx942": b"x" * 100})

@@ -13,7 +13,7 @@ from elf_images import NOTE, Image, Part
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.elf.notes import level_number
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 NEEDED, USED = 0xC0008002, 0xC0010002
 DAMAGED = ("a GNU property note has a property of an impossible size",)

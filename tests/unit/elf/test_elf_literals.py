@@ -10,7 +10,7 @@ from elf_images import ALLOC, EXEC, STRTAB, Image, Part
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.elf.search import AFTER, CHUNK, MARKS
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource
 
 
 def read(*parts: Part, needed: tuple[str, ...] = (), section_headers: bool = True) -> Elf:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.facts.elf.source import BytesSource, CachedSource
-from buildmatrix.facts.trees.archive import OpenFile
+from buildmatrix.facts.elf.source import CachedSource
+from buildmatrix.facts.trees.archive import BytesSource, OpenFile
 
 
 def test_a_file_and_memory_read_alike(tmp_path: Path) -> None:

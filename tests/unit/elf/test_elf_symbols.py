@@ -25,8 +25,8 @@ from buildmatrix.facts.elf.model import (
     Undefined,
     VersionNeed,
 )
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.elf.symbols import DefinedSymbols, read_symbols
+from buildmatrix.facts.trees.archive import BytesSource
 
 SYMTAB = 2
 GLOBAL_FUNCTION, LOCAL_FUNCTION, WEAK = 0x12, 0x02, 0x20

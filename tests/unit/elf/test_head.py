@@ -13,8 +13,7 @@ from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
 from buildmatrix.facts.binaries.stream import Head, HeadReader, Malformed
-from buildmatrix.facts.elf.source import BytesSource
-from buildmatrix.facts.trees.archive import OpenFile
+from buildmatrix.facts.trees.archive import BytesSource, OpenFile
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"

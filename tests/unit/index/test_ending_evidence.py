@@ -14,8 +14,8 @@ from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
 from buildmatrix.facts.binaries.stream import EndSections, HeadReader, begins_device_code, read_end
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.model import Binary
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.locks.index import ends
 from buildmatrix.locks.index.budget import ENDS
 from buildmatrix.locks.index.depth import read_parts

@@ -14,10 +14,10 @@ from test_python_loading import ELF
 
 from buildmatrix import cli
 from buildmatrix.facts.binaries.devicefile import read_portable_links
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import PythonImport
 from buildmatrix.facts.inventory.python_outside import MOST_MISSING
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.directory import DirectoryTree
 
 CUDART = "cuda/bindings/runtime.cpython-311-x86_64-linux-gnu.so"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from buildmatrix.facts.trees.archive import MemorySource, Slice
+from buildmatrix.facts.trees.archive import BytesSource, Slice
 from buildmatrix.facts.trees.tar import TarMember, members
 
 END = bytes(1024)
@@ -63,7 +63,7 @@ def long_name(text: str, kind: bytes = b"L") -> bytes:
 
 def read(data: bytes, *, as_dpkg: bool = False) -> list[TarMember]:
     """The entries of an archive. Raises `Unreadable`."""
-    return list(members(Slice(MemorySource(data), 0, len(data)), as_dpkg=as_dpkg))
+    return list(members(Slice(BytesSource(data), 0, len(data)), as_dpkg=as_dpkg))
 
 
 #: In the layer below those of `WITNESSES`.

@@ -41,7 +41,7 @@ from test_python_loading import ELF
 from buildmatrix.facts.inventory import file_facts
 from buildmatrix.facts.inventory.collect import collect, is_content_read
 from buildmatrix.facts.trees import archive_layers
-from buildmatrix.facts.trees.archive import MemorySource
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import RandomAccess, Unreadable
 from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.images.layers import image, layer_facts
@@ -371,7 +371,7 @@ def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
     for count in (most, most + 2000):
         packed = gzip.compress(tar([("same.so", b"")] * count + [("libx.so", ELF)]), mtime=0)
         contents = file_facts.read_container(
-            MemorySource(packed), "a.tgz", len(packed), "compressed"
+            BytesSource(packed), "a.tgz", len(packed), "compressed"
         )
         assert len(packed) < file_facts.LARGE_CONTAINER
         inventory = of_layers([("a.tgz", packed)])

@@ -26,7 +26,7 @@ from raw_archives import (
 )
 
 from buildmatrix.facts.trees import tar
-from buildmatrix.facts.trees.archive import MemorySource, Slice
+from buildmatrix.facts.trees.archive import BytesSource, Slice
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import File, Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
@@ -37,7 +37,7 @@ FILE = entry("a")
 @pytest.mark.parametrize("python_sees", WITNESSES)
 def test_headers_that_python_obeys_and_engines_do_not(python_sees: str) -> None:
     data, path = WITNESSES[python_sees]
-    layers = [Slice(MemorySource(part), 0, len(part)) for part in (entry(BASE) + END, data + END)]
+    layers = [Slice(BytesSource(part), 0, len(part)) for part in (entry(BASE) + END, data + END)]
     tree = LayeredTree(layers)
     files = {item.path: item.size for item in tree.walk() if isinstance(item, File)}
     assert files.items() >= {BASE: 64, path: 64}.items()

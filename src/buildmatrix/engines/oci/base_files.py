@@ -20,7 +20,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.trees.archive import (
     CHUNK,
-    MemorySource,
+    BytesSource,
     OpenFile,
     Slice,
     iter_decompressed,
@@ -312,6 +312,6 @@ class BaseFiles:
 
 def _member(noted: NotedMember) -> TarMember:
     content = noted.content
-    data = None if content is None else Slice(MemorySource(content), 0, len(content))
+    data = None if content is None else Slice(BytesSource(content), 0, len(content))
     name, target = os.fsdecode(noted.name), os.fsdecode(noted.target)
     return TarMember(name, noted.kind, data, target, noted.attributes)

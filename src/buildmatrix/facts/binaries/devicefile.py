@@ -26,10 +26,9 @@ from buildmatrix.facts.elf.search import Region
 from buildmatrix.facts.elf.source import (
     ARCHIVE_MAGIC,
     THIN_ARCHIVE_MAGIC,
-    ByteSource,
-    MemberSource,
     archive_members,
 )
+from buildmatrix.facts.trees.base import ByteSource
 
 # Windows and macOS.
 #
@@ -346,16 +345,15 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
     for member in archive_members(source, size, troubles):
         count += 1
         try:
-            inner = MemberSource(source, member)
             # Names that an object loads show in the library that it is linked into.
-            elf = read_elf(inner, member.size, names=False, spent=spent)
+            elf = read_elf(member, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")
             continue
         # A member may itself be bitcode or a fat binary; nested archives link nothing.
-        plain = elf is None and detect_kind("", inner.read(0, HEAD)) != "a"
-        facts = read_device_file(inner, member.size, "", spent) if plain else elf
+        plain = elf is None and detect_kind("", member.read(0, HEAD)) != "a"
+        facts = read_device_file(member, member.size, "", spent) if plain else elf
         if facts is None:
             continue
         for code in facts.device_code:

@@ -24,9 +24,10 @@ from buildmatrix.facts.elf.search import (
     disjoint,
     host_regions,
 )
-from buildmatrix.facts.elf.source import ByteSource, CachedSource, PlainSource
+from buildmatrix.facts.elf.source import CachedSource, PlainSource
 from buildmatrix.facts.elf.symbols import read_binding
 from buildmatrix.facts.elf.versions import Versions, read_versions
+from buildmatrix.facts.trees.base import ByteSource
 
 #: Limit of the search for the string table of the dynamic section. In libtensorflow_cc.so, with
 #: half a million symbols, it begins after 20 MB.

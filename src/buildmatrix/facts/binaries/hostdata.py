@@ -33,7 +33,7 @@ from buildmatrix.facts.elf.search import (
     Sieve,
     Window,
 )
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 # In place
 

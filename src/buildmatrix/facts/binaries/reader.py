@@ -26,9 +26,10 @@ from buildmatrix.facts.elf.headers import (
 from buildmatrix.facts.elf.model import Binding, Literal, Mark, Section
 from buildmatrix.facts.elf.notes import Notes, read_notes
 from buildmatrix.facts.elf.search import MOST_NAMES, Region, host_regions
-from buildmatrix.facts.elf.source import AheadSource, ByteSource, CachedSource
+from buildmatrix.facts.elf.source import AheadSource, CachedSource
 from buildmatrix.facts.elf.symbols import read_binding
 from buildmatrix.facts.elf.versions import Versions, read_versions
+from buildmatrix.facts.trees.base import ByteSource
 
 __all__ = ["Malformed", "read_elf"]
 

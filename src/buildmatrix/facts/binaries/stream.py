@@ -32,7 +32,9 @@ from buildmatrix.facts.elf.headers import (
 from buildmatrix.facts.elf.layout import Layout
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.elf.search import CHUNK, Region, device_regions, host_regions
-from buildmatrix.facts.elf.source import ByteSource, BytesSource, CachedSource
+from buildmatrix.facts.elf.source import CachedSource
+from buildmatrix.facts.trees.archive import BytesSource
+from buildmatrix.facts.trees.base import ByteSource
 
 __all__ = ["Head", "HeadReader", "Malformed"]
 

@@ -7,7 +7,7 @@ from struct import Struct
 from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.layout import layout
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 # Cubins, and code objects of AMD, Intel and Ascend.
 #

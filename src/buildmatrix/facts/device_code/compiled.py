@@ -33,7 +33,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 #: TensorRT engine tags.
 _TAGS = (b"ftrt", b"ptrt")

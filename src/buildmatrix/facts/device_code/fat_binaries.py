@@ -11,8 +11,8 @@ from struct import Struct
 from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
-from buildmatrix.facts.elf.source import ByteSource
 from buildmatrix.facts.trees import decompression
+from buildmatrix.facts.trees.base import ByteSource
 
 # CUDA fat binaries, as nvcc and clang put them into `.nv_fatbin` and `__nv_relfatbin`.
 #

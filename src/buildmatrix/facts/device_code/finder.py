@@ -20,7 +20,7 @@ from buildmatrix.facts.device_code.model import CodeContainer, CodeGroup, Device
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Headers
 from buildmatrix.facts.elf.search import Region, Sieve, Window, device_regions
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 _Read = Callable[[ByteSource, int, int], CodeContainer | None]
 _READERS: dict[bytes, _Read] = {

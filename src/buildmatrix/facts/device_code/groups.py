@@ -16,7 +16,7 @@ from buildmatrix.facts.device_code.model import (
     newer_version,
 )
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 # Kernel names from the first bytes of a piece.
 #

@@ -6,7 +6,7 @@ import re
 from struct import Struct, unpack_from
 
 from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
-from buildmatrix.facts.elf.source import ByteSource
+from buildmatrix.facts.trees.base import ByteSource
 
 # PTX.
 #

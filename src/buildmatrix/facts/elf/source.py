@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
 
-# Byte sources. All of `elf` reads through `ByteSource`, so the same reader serves files, members of
-# wheels and range requests to an index.
+from buildmatrix.facts.trees.archive import Slice
+from buildmatrix.facts.trees.base import ByteSource
 
-
-class ByteSource(Protocol):
-    """Random access to the bytes of one file."""
-
-    def read(self, offset: int, length: int) -> bytes:
-        """The bytes from `offset` on: `length` of them, or fewer where the file ends.
-
-        May raise OSError, which the readers of this package pass on.
-        """
-        ...
-
-
-class BytesSource:
-    """Bytes in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        #: Bytes handed out so far, for statistics.
-        self.bytes_read = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return len(self._data)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See `ByteSource.read`."""
-        data = self._data[offset : offset + length]
-        self.bytes_read += len(data)
-        return data
+# All of `elf` reads through `ByteSource`, so the same reader serves files, members of wheels and
+# range requests to an index.
 
 
 class CachedSource:
@@ -140,28 +110,7 @@ _TABLES = (b"/", b"//", b"/SYM64/", b"__.SYMDEF")
 MOST_MEMBERS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMember:
-    """One file in an archive: `offset` of its bytes in the archive, `size` in bytes."""
-
-    offset: int
-    size: int
-
-
-class MemberSource:
-    """The bytes of one member."""
-
-    def __init__(self, source: ByteSource, member: ArchiveMember) -> None:
-        self._source = source
-        self._member = member
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See `ByteSource.read`."""
-        length = min(length, self._member.size - offset)
-        return self._source.read(self._member.offset + offset, length) if length > 0 else b""
-
-
-def archive_members(source: ByteSource, size: int, unread: list[str]) -> Iterator[ArchiveMember]:
+def archive_members(source: ByteSource, size: int, unread: list[str]) -> Iterator[Slice]:
     """Yield the members in file order, none twice; problems go to `unread`."""
     if source.read(0, len(THIN_ARCHIVE_MAGIC)) == THIN_ARCHIVE_MAGIC:
         unread.append("a thin archive: its members are separate files; scan those instead")
@@ -190,4 +139,4 @@ def archive_members(source: ByteSource, size: int, unread: list[str]) -> Iterato
             unread.append(f"only the first {MOST_MEMBERS} members of the archive were read")
             return
         count += 1
-        yield ArchiveMember(start, length)
+        yield Slice(source, start, length)

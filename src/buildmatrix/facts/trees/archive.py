@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from buildmatrix.facts.trees import decompression
-from buildmatrix.facts.trees.base import RandomAccess, Readable, Unreadable
+from buildmatrix.facts.trees.base import ByteSource, Readable, Unreadable
 from buildmatrix.facts.trees.decompression import Gunzip, open_zstandard
 
 #: Maximum ratio of decompressed to compressed size, plus an allowance. Layers have 2 to 5.
@@ -45,23 +45,26 @@ class OpenFile:
         return data
 
 
-@dataclass(slots=True)
-class MemorySource:
+class BytesSource:
     """`RandomAccess` to bytes in memory."""
 
-    data: bytes
-    bytes_read: int = 0
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+        self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
         """See `RandomAccess.read`."""
-        return self.data[offset : offset + length]
+        data = self._data[offset : offset + length]
+        self.bytes_read += len(data)
+        return data
 
 
 @dataclass(slots=True)
 class Slice:
     """`RandomAccess` to a part of another source: a member of an archive, a blob, a layer."""
 
-    source: RandomAccess
+    source: ByteSource
     offset: int
     size: int
     bytes_read: int = 0

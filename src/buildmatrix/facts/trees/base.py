@@ -85,15 +85,19 @@ class Readable(Protocol):
         ...
 
 
-class RandomAccess(Protocol):
-    """Random access to the bytes of one file; compatible with `facts.elf.source.ByteSource`."""
-
-    #: Bytes returned so far, for statistics.
-    bytes_read: int
+class ByteSource(Protocol):
+    """Random access to the bytes of one file, a member of a wheel, or ranges of an index."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset` on, fewer at the end of file. May raise OSError."""
         ...
+
+
+class RandomAccess(ByteSource, Protocol):
+    """A source that counts."""
+
+    #: Bytes returned so far, for statistics.
+    bytes_read: int
 
 
 class Tree(Protocol):

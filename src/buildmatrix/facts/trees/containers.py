@@ -25,7 +25,7 @@ from buildmatrix.facts.trees import cpio, decompression
 from buildmatrix.facts.trees.archive import (
     MAX_INFLATION,
     BoundedStream,
-    MemorySource,
+    BytesSource,
     Slice,
     SliceReader,
 )
@@ -122,7 +122,7 @@ def decompress_head(source: RandomAccess, head: bytes, size: int) -> bytes | Non
         part = source.read(0, length)
         data = b""
         try:
-            stream = _open_stream(Slice(MemorySource(part), 0, len(part)))
+            stream = _open_stream(Slice(BytesSource(part), 0, len(part)))
             while len(data) < HEAD and (piece := stream.read(HEAD - len(data))):
                 data += piece
         except EOFError:

@@ -9,7 +9,7 @@ from struct import Struct
 from tempfile import SpooledTemporaryFile
 from typing import Protocol
 
-from buildmatrix.facts.trees.base import Closing, Readable, Unreadable
+from buildmatrix.facts.trees.base import ByteSource, Closing, Readable, Unreadable
 
 # Central directory.
 #
@@ -53,16 +53,12 @@ _ZIP_64 = 1
 _IN_EXTRA = 0xFFFF_FFFF
 
 
-class Bytes(Protocol):
+class Bytes(ByteSource, Protocol):
     """Random access to a source of known size."""
 
     @property
     def size(self) -> int:
         """Total bytes."""
-        ...
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes from `offset` on, fewer at the end. May raise OSError."""
         ...
 
 

@@ -22,7 +22,7 @@ from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.listing import RecordedLookups
 from buildmatrix.facts.inventory.model import SCHEMA, Inventory
 from buildmatrix.facts.inventory.workers import trim_heap
-from buildmatrix.facts.trees.archive import MemorySource, Slice, Spool, is_compressed, safe_path
+from buildmatrix.facts.trees.archive import BytesSource, Slice, Spool, is_compressed, safe_path
 from buildmatrix.facts.trees.archive_layers import MAX_ENTRIES
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
@@ -344,7 +344,7 @@ def read_export(export: Export, reader: LayerReader) -> tuple[Configuration, lis
                 if total > MAX_DOCUMENT_BYTES:
                     raise Unreadable(f"its documents have more than {MAX_DOCUMENT_BYTES} bytes")
                 content = member.data.read(0, member.data.size)
-                documents[name] = Slice(MemorySource(content), 0, len(content))
+                documents[name] = Slice(BytesSource(content), 0, len(content))
             else:
                 try:
                     layers[name] = _read_layer(export, name, member.data, reader)
@@ -353,7 +353,7 @@ def read_export(export: Export, reader: LayerReader) -> tuple[Configuration, lis
     for name, target in links.items():
         if target in layers:
             layers.setdefault(name, layers[target])
-    nothing = Slice(MemorySource(b""), 0, 0)
+    nothing = Slice(BytesSource(b""), 0, 0)
     image = find_image({**dict.fromkeys(layers, nothing), **documents})
     missing = [name for name in image.layers if name not in layers]
     if missing:

@@ -15,11 +15,11 @@ from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.binaries.stream import read_end
 from buildmatrix.facts.elf.headers import Malformed
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.collect import collect_shallow
 from buildmatrix.facts.inventory.filters import may_matter
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.python_imports.graph import ImportStages
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.facts.trees.zip_archive import DEFLATED

@@ -15,8 +15,8 @@ from buildmatrix.facts.binaries.stream import (
 )
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import FileFacts, add_contents, inspect_source
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.decompression import ForwardSource
 from buildmatrix.facts.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
 from buildmatrix.locks.index.budget import (

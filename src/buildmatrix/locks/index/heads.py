@@ -9,7 +9,6 @@ from buildmatrix.base.text import listing
 from buildmatrix.facts.binaries.devicefile import HEAD as KIND_HEAD
 from buildmatrix.facts.binaries.devicefile import detect_kind
 from buildmatrix.facts.binaries.stream import HeadReader
-from buildmatrix.facts.elf.source import BytesSource
 from buildmatrix.facts.inventory.file_facts import (
     ELF_MAGIC,
     FileFacts,
@@ -22,6 +21,7 @@ from buildmatrix.facts.inventory.file_facts import (
 from buildmatrix.facts.inventory.filters import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.facts.inventory.listing import readable
 from buildmatrix.facts.trees import formats
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.zip_archive import (
     DEFLATED,

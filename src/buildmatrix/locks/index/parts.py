@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.facts.binaries.model import DeviceFile
-from buildmatrix.facts.binaries.stream import EndSections, HeadReader, add_end_sections
-from buildmatrix.facts.elf.headers import Malformed
-from buildmatrix.facts.elf.source import BytesSource
+from buildmatrix.facts.binaries.stream import EndSections, HeadReader, Malformed, add_end_sections
 from buildmatrix.facts.inventory.file_facts import FileFacts, inspect, open_container
 from buildmatrix.facts.python_imports.source import runs_at_startup
+from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.facts.trees.wheel import PackedMember, WheelTree
 from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
