@@ -15,8 +15,8 @@ from buildmatrix.facts.device_code import fat_binaries
 from buildmatrix.facts.device_code.finder import (
     MOST_CANDIDATES,
     NEEDLES,
-    CandidateFinder,
     DeviceCodeFinder,
+    find_candidates,
     locate_container,
 )
 from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
@@ -259,9 +259,7 @@ class StreamSearch:
         self._looked = min(stop, self._position + CHUNK)
         if self._is_code(region):
             return True
-        candidates = CandidateFinder()
-        candidates.search(self._window(self._looked, region), region)
-        places = [place for place, _ in candidates.places][::-1]
+        places = find_candidates(self._window(self._looked, region))[::-1]
         self._tried += len(places)
         if self._tried <= MOST_CANDIDATES:
             self._places = places

@@ -7,13 +7,12 @@ deep read adds one pass over host data and code; of device code, only container 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from buildmatrix.facts.binaries.hostdata import HostData
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost
-from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import (
     Dynamic,
@@ -23,7 +22,7 @@ from buildmatrix.facts.elf.headers import (
     read_headers,
     text,
 )
-from buildmatrix.facts.elf.model import Binding, Literal, Mark, Section
+from buildmatrix.facts.elf.model import Binding, Section
 from buildmatrix.facts.elf.notes import Notes, read_notes
 from buildmatrix.facts.elf.search import MOST_NAMES, Region, host_regions
 from buildmatrix.facts.elf.source import AheadSource, CachedSource
@@ -66,22 +65,13 @@ def read_elf(
     notes = read_notes(cached, headers)
     if cut := _describe_truncation(headers, size):
         headers.unread.append(cut)
-    searched = _SearchResults()
-    if deep:
-        spent = spent or SearchCost()
-        searched = _search(source, size, headers, dynamic, spent, names=names)
     is_loaded = headers.machine not in codeobject.CODE_OBJECT_KINDS and headers.type in _LOADED
     binding = read_binding(cached, headers, dynamic, versions) if is_loaded else None
     interpreter = read_interpreter(cached, headers)
     elf = table_facts(headers, dynamic, versions, notes, interpreter, binding)
-    return replace(
-        elf,
-        device_code=searched.device_code,
-        code_groups=searched.code_groups,
-        literals=searched.literals,
-        marks=searched.marks,
-        unread=tuple(dict.fromkeys(headers.unread)),
-    )
+    if deep:
+        elf = _search(elf, source, size, headers, dynamic, spent or SearchCost(), names=names)
+    return replace(elf, unread=tuple(dict.fromkeys(headers.unread)))
 
 
 def table_facts(
@@ -148,17 +138,8 @@ def _describe_truncation(headers: Headers, size: int) -> str | None:
     return f"the file ends at {size}, and its contents go on to {end}" if end > size else None
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchResults:
-    """Results of a search of a file's bytes."""
-
-    device_code: tuple[DeviceCode, ...] = ()
-    code_groups: tuple[CodeGroup, ...] = ()
-    literals: tuple[Literal, ...] = ()
-    marks: tuple[Mark, ...] = ()
-
-
 def _search(
+    elf: Elf,
     source: ByteSource,
     size: int,
     headers: Headers,
@@ -166,13 +147,13 @@ def _search(
     spent: SearchCost,
     *,
     names: bool,
-) -> _SearchResults:
+) -> Elf:
     """Search host data and code in one pass, and walk the containers of device code."""
     device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
     device.read_sections(headers, size)
     if headers.machine in codeobject.CODE_OBJECT_KINDS:
         # Nothing in there is for the host's loader.
-        return _SearchResults(device.device_code())
+        return replace(elf, device_code=device.device_code())
     host = HostData(source, device)
     # Code contains nothing to find but names.
     regions = (
@@ -181,14 +162,15 @@ def _search(
     host.search(_limit_regions(regions, spent, headers.unread))
     if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
-    return _SearchResults(
-        device.device_code(),
+    elf = replace(elf, device_code=device.device_code(), marks=host.marks.marks())
+    if not names:
         # Code that only a linker uses is judged in the file that it was linked into.
-        device.code_groups() if names else (),
-        tuple(
-            name for name in host.literals.literals() if names and not device.covers(name.offset)
-        ),
-        host.marks.marks(),
+        return elf
+    literals = host.literals.literals()
+    return replace(
+        elf,
+        code_groups=device.code_groups(),
+        literals=tuple(name for name in literals if not device.covers(name.offset)),
     )
 
 

@@ -112,23 +112,12 @@ def locate_container(needle: bytes, begin: int, window: Window) -> int | None:
     return place if window.start <= place < window.stop else None
 
 
-class CandidateFinder:
-    """Collects the places in host data where a container may begin."""
-
-    def __init__(self) -> None:
-        self.places: list[tuple[int, Region]] = []
-        #: True if there are more places than are examined.
-        self.incomplete = False
-
-    def search(self, window: Window, region: Region) -> None:
-        """Add the places in this window."""
-        stop = window.stop + max(NEEDLES.values())
-        hits = _SIEVE.hits(window.data, window.start, stop)
-        places = (locate_container(needle, begin, window) for begin, needle in hits)
-        candidates = sorted(place for place in places if place is not None)
-        room = MOST_CANDIDATES - len(self.places)
-        self.incomplete |= len(candidates) > room
-        self.places += [(window.offset + place, region) for place in candidates[:room]]
+def find_candidates(window: Window) -> list[int]:
+    """Return the file offsets in this window where a container may begin, in order."""
+    stop = window.stop + max(NEEDLES.values())
+    hits = _SIEVE.hits(window.data, window.start, stop)
+    places = (locate_container(needle, begin, window) for begin, needle in hits)
+    return sorted(window.offset + place for place in places if place is not None)
 
 
 @dataclass(slots=True)

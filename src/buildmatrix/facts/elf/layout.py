@@ -5,7 +5,6 @@ Four layouts exist: ELF32 and ELF64, each little- and big-endian.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 
@@ -111,60 +110,46 @@ MACHINES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """Struct formats of the tables of one class and byte order."""
 
-    bits: int
-    little_endian: bool
-    #: type, machine, version, entry, phoff, shoff, flags, ehsize, phentsize, phnum, shentsize,
-    #: shnum, shstrndx; follows the 16 bytes of e_ident.
-    header: Struct
-    #: name, type, flags, addr, offset, size, link, info, addralign, entsize.
-    section: Struct
-    #: ELF64: type, flags, offset, vaddr, paddr, filesz, memsz, align.
-    #: ELF32: type, offset, vaddr, paddr, filesz, memsz, flags, align.
-    segment: Struct
-    #: tag, value.
-    dynamic: Struct
-    #: namesz, descsz, type.
-    note: Struct
-    #: pr_type, pr_datasz.
-    property: Struct
-    #: ELF64: name, info, other, shndx, value, size. ELF32: name, value, size, info, other, shndx.
-    symbol: Struct
-    #: One 32-bit, one 16-bit number.
-    number: Struct
-    half: Struct
-    #: vn_version, vn_cnt, vn_file, vn_aux, vn_next; the same in ELF32 and ELF64, as the next three.
-    verneed: Struct
-    #: vna_hash, vna_flags, vna_other, vna_name, vna_next.
-    vernaux: Struct
-    #: vd_version, vd_flags, vd_ndx, vd_cnt, vd_hash, vd_aux, vd_next.
-    verdef: Struct
-    #: vda_name, vda_next.
-    verdaux: Struct
+    def __init__(self, bits: int, little_endian: bool) -> None:
+        self.bits = bits
+        self.little_endian = little_endian
+        order = "<" if little_endian else ">"
+        word = "Q" if bits == 64 else "I"
+        #: type, machine, version, entry, phoff, shoff, flags, ehsize, phentsize, phnum, shentsize,
+        #: shnum, shstrndx; follows the 16 bytes of e_ident.
+        self.header = Struct(f"{order}HHI{word}{word}{word}IHHHHHH")
+        #: name, type, flags, addr, offset, size, link, info, addralign, entsize.
+        self.section = Struct(f"{order}II{word}{word}{word}{word}II{word}{word}")
+        #: ELF64: type, flags, offset, vaddr, paddr, filesz, memsz, align.
+        #: ELF32: type, offset, vaddr, paddr, filesz, memsz, flags, align.
+        self.segment = Struct(f"{order}IIQQQQQQ" if bits == 64 else f"{order}IIIIIIII")
+        #: tag, value.
+        self.dynamic = Struct(f"{order}{word}{word}")
+        #: namesz, descsz, type.
+        self.note = Struct(f"{order}III")
+        #: pr_type, pr_datasz.
+        self.property = Struct(f"{order}II")
+        #: ELF64: name, info, other, shndx, value, size.
+        #: ELF32: name, value, size, info, other, shndx.
+        self.symbol = Struct(f"{order}IBBHQQ" if bits == 64 else f"{order}IIIBBH")
+        #: One 32-bit, one 16-bit number.
+        self.number = Struct(f"{order}I")
+        self.half = Struct(f"{order}H")
+        #: vn_version, vn_cnt, vn_file, vn_aux, vn_next; the same in ELF32 and ELF64, as the next
+        #: three.
+        self.verneed = Struct(f"{order}HHIII")
+        #: vna_hash, vna_flags, vna_other, vna_name, vna_next.
+        self.vernaux = Struct(f"{order}IHHII")
+        #: vd_version, vd_flags, vd_ndx, vd_cnt, vd_hash, vd_aux, vd_next.
+        self.verdef = Struct(f"{order}HHHHIII")
+        #: vda_name, vda_next.
+        self.verdaux = Struct(f"{order}II")
 
 
 @cache
 def layout(bits: int, little_endian: bool) -> Layout:
     """The layout of ELF32 or ELF64 files in one byte order."""
-    order = "<" if little_endian else ">"
-    word = "Q" if bits == 64 else "I"
-    return Layout(
-        bits=bits,
-        little_endian=little_endian,
-        header=Struct(f"{order}HHI{word}{word}{word}IHHHHHH"),
-        section=Struct(f"{order}II{word}{word}{word}{word}II{word}{word}"),
-        segment=Struct(f"{order}IIQQQQQQ" if bits == 64 else f"{order}IIIIIIII"),
-        dynamic=Struct(f"{order}{word}{word}"),
-        note=Struct(f"{order}III"),
-        property=Struct(f"{order}II"),
-        symbol=Struct(f"{order}IBBHQQ" if bits == 64 else f"{order}IIIBBH"),
-        number=Struct(f"{order}I"),
-        half=Struct(f"{order}H"),
-        verneed=Struct(f"{order}HHIII"),
-        vernaux=Struct(f"{order}IHHII"),
-        verdef=Struct(f"{order}HHHHIII"),
-        verdaux=Struct(f"{order}II"),
-    )
+    return Layout(bits, little_endian)
