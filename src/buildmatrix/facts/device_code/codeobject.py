@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
@@ -158,15 +159,6 @@ _DEEPEST = 16
 _MOST_ARCHS = 256
 _LONGEST_ARCH = 64
 
-#: Plain values by their first byte, with the bytes that follow.
-_FIXED = {
-    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
-    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
-}  # fmt: skip
-#: Strings and bytes by their first byte: bytes of the length, bytes between it and the value.
-_SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
-          0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
-
 #: Values needed from a table: strings, lists and maps; None for any other value.
 _Value = str | list["_Value"] | dict[str, "_Value"] | None
 
@@ -217,42 +209,72 @@ class _MessagePackReader:
         self._values += 1
         if depth > _DEEPEST or self._values > _MOST_VALUES:
             raise ValueError("the table of contents is too deep or has too many values")
-        kind = self._number(1)
-        if kind < 0x80 or kind >= 0xE0:
-            return None
-        if kind < 0x90:
-            return self._map(kind & 0xF, depth)
-        if kind < 0xA0:
-            return [self.value(depth + 1) for _ in range(kind & 0xF)]
-        if kind < 0xC0:
-            return self._bytes(kind & 0x1F).decode("utf-8", "backslashreplace")
-        if kind in _FIXED:
-            self._bytes(_FIXED[kind])
-            return None
-        if kind in _SIZED:
-            width, between = _SIZED[kind]
-            raw = self._bytes(self._number(width) + between)
-            return raw.decode("utf-8", "backslashreplace") if kind >= 0xD9 else None
-        if kind in (0xDC, 0xDD):
-            return [self.value(depth + 1) for _ in range(self._number(2 if kind == 0xDC else 4))]
-        if kind in (0xDE, 0xDF):
-            return self._map(self._number(2 if kind == 0xDE else 4), depth)
-        raise ValueError("the table of contents is no MessagePack")
-
-    def _map(self, count: int, depth: int) -> dict[str, _Value]:
-        pairs: dict[str, _Value] = {}
-        for _ in range(count):
-            key, value = self.value(depth + 1), self.value(depth + 1)
-            if isinstance(key, str):
-                pairs[key] = value
-        return pairs
-
-    def _number(self, width: int) -> int:
-        return int.from_bytes(self._bytes(width), "big")
-
-    def _bytes(self, length: int) -> bytes:
-        raw = self._data[self._at : self._at + length]
-        if len(raw) < length:
+        extent = measure_value(self._data[self._at : self._at + LONGEST_HEAD])
+        if extent is None:
+            raise ValueError("the table of contents is no MessagePack")
+        kind = self._data[self._at] if self._at < len(self._data) else 0
+        start = self._at + extent.head
+        self._at = start + extent.content
+        if self._at > len(self._data):
             raise ValueError("the table of contents is cut short")
-        self._at += length
-        return raw
+        if 0xA0 <= kind < 0xC0 or 0xD9 <= kind <= 0xDB:
+            return self._data[start : self._at].decode("utf-8", "backslashreplace")
+        if 0x80 <= kind < 0x90 or kind in (0xDE, 0xDF):
+            pairs: dict[str, _Value] = {}
+            for _ in range(extent.values // 2):
+                key, value = self.value(depth + 1), self.value(depth + 1)
+                if isinstance(key, str):
+                    pairs[key] = value
+            return pairs
+        if 0x90 <= kind < 0xA0 or kind in (0xDC, 0xDD):
+            return [self.value(depth + 1) for _ in range(extent.values)]
+        return None
+
+
+# Values of MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md).
+
+
+#: Bytes of the first byte of a value and its length or count.
+LONGEST_HEAD = 5
+#: Bytes behind the first byte of a fixed-size value.
+_FIXED = {
+    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
+    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+}  # fmt: skip
+#: Strings, bytes and extensions by their first byte: bytes of the length, and of an extension's
+#: type.
+_SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+          0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
+#: Bytes of the count of an array or a map, and values for each.
+_COUNTED = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+
+class ValueExtent(NamedTuple):
+    """Bytes of the head of a value, bytes of its content, and number of values in it."""
+
+    head: int
+    content: int = 0
+    values: int = 0
+
+
+def measure_value(data: bytes) -> ValueExtent | None:
+    """Return the extent of the value that begins with `data`; None if that begins no value.
+
+    Missing bytes count as none: callers check if the head is within their data.
+    """
+    first = data[0] if data else 0
+    if first < 0x80 or first >= 0xE0:
+        return ValueExtent(1)
+    if first < 0xA0:
+        return ValueExtent(1, values=(first & 0x0F) * (1 if first >= 0x90 else 2))
+    if first < 0xC0:
+        return ValueExtent(1, first & 0x1F)
+    if first in _FIXED:
+        return ValueExtent(1, _FIXED[first])
+    if first in _SIZED:
+        width, between = _SIZED[first]
+        return ValueExtent(1 + width, int.from_bytes(data[1 : 1 + width]) + between)
+    if first in _COUNTED:
+        width, each = _COUNTED[first]
+        return ValueExtent(1 + width, values=each * int.from_bytes(data[1 : 1 + width]))
+    return None

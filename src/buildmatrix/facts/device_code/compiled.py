@@ -33,6 +33,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.trees.base import ByteSource
 
 #: TensorRT engine tags.
@@ -263,15 +264,6 @@ def _read_mxr(source: ByteSource, size: int) -> CompiledHeader:
     return CompiledHeader(version, unread=_find_messagepack_problem(source, size))
 
 
-#: Bytes behind the first byte of a fixed-size value (MessagePack specification).
-_FIXED = {
-    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1,
-    0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
-}  # fmt: skip
-#: Bytes of the length of a string or bytes value; of an extension, with its type.
-_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4}
-#: Bytes of the count of an array or a map, and values for each.
-_COUNTED = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 _STEP = 64 << 10
 
 
@@ -285,29 +277,14 @@ def _find_messagepack_problem(source: ByteSource, size: int) -> str | None:
             return None
         if not start <= at <= start + len(window) - 16:
             start, window = at, source.read(at, min(_STEP, max(0, size - at)))
-        value = window[at - start : at - start + 9]
+        value = window[at - start : at - start + codeobject.LONGEST_HEAD]
         if not value:
             return _describe_truncation(size, at + 1)
-        waiting -= 1
-        first = value[0]
-        at += 1
-        if first < 0x80 or first >= 0xE0:
-            continue
-        if first < 0xA0:
-            waiting += (first & 0x0F) * (1 if first >= 0x90 else 2)
-        elif first < 0xC0:
-            at += first & 0x1F
-        elif first in _FIXED:
-            at += _FIXED[first]
-        elif first in _SIZED:
-            at += _SIZED[first] + int.from_bytes(value[1 : 1 + _SIZED[first]])
-            at += first in (0xC7, 0xC8, 0xC9)
-        elif first in _COUNTED:
-            width, each = _COUNTED[first]
-            at += width
-            waiting += each * int.from_bytes(value[1 : 1 + width])
-        else:
-            return f"the byte at {at - 1} begins no value of MessagePack"
+        extent = codeobject.measure_value(value)
+        if extent is None:
+            return f"the byte at {at} begins no value of MessagePack"
+        waiting += extent.values - 1
+        at += extent.head + extent.content
         if at > size:
             return _describe_truncation(size, at)
     return None
