@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+from buildmatrix.catalogue.names import product_words
 from buildmatrix.catalogue.tables import Product
 from buildmatrix.matrix.model import NodeClass
 
@@ -174,12 +174,6 @@ def product(name: str, backend: str, catalogue: Catalogue) -> Owned[Product] | N
     entries = catalogue.products.find(product_words(name))
     own = (owned for owned in entries if owned.backend == backend)
     return next(own, entries[0] if entries else None)
-
-
-def is_product(globs: Iterable[str], name: str) -> bool:
-    """Return True if one of `globs` matches the name of a device."""
-    words = product_words(name)
-    return any(matches_any(product_patterns(glob), words) for glob in globs)
 
 
 def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -15,8 +16,10 @@ from buildmatrix.base import toml
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.threads import prepare_type
+from buildmatrix.catalogue import entries, tables
+from buildmatrix.catalogue.entries import CatalogueEntry
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
-from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, iter_entries
+from buildmatrix.catalogue.tables import SCHEMA, DataFile, iter_entries
 from buildmatrix.matrix import document, kinds
 from buildmatrix.matrix.document import KeyPath as Place
 from buildmatrix.matrix.document import Problems
@@ -96,167 +99,157 @@ def _check(
 
 def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
     """Yield the problems that types cannot express, each with the path of the entry."""
-    from buildmatrix.facts.elf.search import MARKS
-
     for table, number, entry in iter_entries(file):
+        place = (table, number)
         for key in entry.source:
             if key not in file.sources:
-                yield (
-                    (table, number, "source"),
-                    f"[[{table}]] names the source {key!r}, which is missing in [sources]",
-                )
-    for number, runtime in enumerate(file.static):
-        for mark in runtime.marks:
-            if mark not in MARKS:
-                yield (
-                    ("static", number, "marks"),
-                    f"[[static]] names the mark {mark!r}; there are {', '.join(MARKS)}",
-                )
-    for number, local in enumerate(file.local_versions):
-        yield from _bad_pattern(("local-versions", number, "pattern"), local.pattern)
-    for number, trace in enumerate(file.source_traces):
-        for pattern in trace.patterns:
-            yield from _bad_pattern(("source-traces", number, "patterns"), pattern)
-    for number, known in enumerate(file.distributions):
-        if known.toolkit is not None:
-            yield from _bad_pattern(("distributions", number, "toolkit"), known.toolkit)
+                message = f"names the source {key!r}, which is missing in [sources]"
+                yield (*place, "source"), f"[[{table}]] {message}"
+        for field, message in _entry_complaints(entry):
+            yield (*place, *field), f"[[{table}]] {message}"
+
+
+def _entry_complaints(entry: CatalogueEntry) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield field and message of each problem of an entry."""
+    for key, pattern, groups in _patterns(entry):
         try:
-            parse_specifiers(known.versions)
-        except InvalidSpecifier:
-            place = ("distributions", number, "versions")
-            yield place, f"[[distributions]] has the versions {known.versions!r}; write `>=2.1,<3`"
-    for number, variable in enumerate(file.environment):
-        if variable.toolkit is not None:
-            yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)
-    for number, versions in enumerate(file.runtime_versions):
-        for pattern in versions.paths:
-            place = ("runtime-versions", number, "paths")
-            complaints = tuple(_bad_pattern(place, pattern))
-            yield from complaints
-            if not complaints and re.compile(pattern).groups != 1:
-                yield (
-                    place,
-                    f"[[runtime-versions]] has {pattern!r}, which must have exactly one group",
-                )
-    for number, host in enumerate(file.hosts):
-        for node in (*host.nodes, *host.needs):
-            folder, _, last = node.rpartition("/")
-            # Wildcards in folders would search whole file systems, those behind a network too.
-            if not node.startswith("/") or not last or _WILDCARD.search(folder) or "**" in last:
-                yield (
-                    ("hosts", number, "nodes"),
-                    f"[[hosts]] has the node {node!r}; write an absolute path, with wildcards "
-                    "only behind the last slash, and no `**`",
-                )
-        yield from _bad_pattern(("hosts", number, "version"), host.version)
-        yield from _bad_pattern(("hosts", number, "product"), host.product)
-        for path in host.product_files:
-            if not path.startswith(("/proc/", "/sys/")) or "**" in path:
-                message = f"[[hosts]] has the file {path!r}; write one below /proc or /sys"
-                yield ("hosts", number, "product-files"), message
-    for number, check in enumerate(file.checks):
-        yield from ((("checks", number, key), text) for key, text in _bad_check(check))
-    for number, promise in enumerate(file.variant_features):
-        for pattern, meaning in promise.values.items():
-            place = ("variant-features", number, "values")
-            complaints = tuple(_bad_pattern(place, pattern))
-            yield from complaints
-            if not complaints and not _expands(pattern, meaning):
-                yield place, f"[[variant-features]] has the meaning {meaning!r} for {pattern!r}"
-    for number, artifact in enumerate(file.artifacts):
-        majors = (*artifact.newer_loads, *(m for row in artifact.newer_loads.values() for m in row))
-        for major in majors:
-            if not re.fullmatch(r"[0-9]{1,9}", major):
-                message = f"[[artifacts]] has the major version {major!r}; write a number"
-                yield ("artifacts", number, "newer-loads"), message
-    for number, cache in enumerate(file.caches):
-        for folder in cache.folders:
-            if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):
-                message = f"[[caches]] has the folder {folder!r}; write one as `/var/cache/x`"
-                yield ("caches", number, "folders"), message
-    for table, number, version in _versions(file):
+            compiled = re.compile(pattern)
+        except re.error as error:
+            yield (key,), f"has the invalid regular expression {pattern!r}: {error}"
+            continue
+        if groups is not None and compiled.groups not in groups:
+            wanted = "exactly one group" if len(groups) == 1 else "a group"
+            yield (key,), f"has {pattern!r}, which must have {wanted}"
+    for version in _versions(entry):
         if numbers(version) is None:
-            message = f"[[{table}]] has the version {version!r}; write numbers such as `570.26`"
-            yield (table, number), message
-    for number, product in enumerate(file.products):
-        if product.memory is not None and kinds.SIZE.complaint(product.memory) is not None:
-            message = f"[[products]] has the memory {product.memory!r}; write one such as `80GB`"
-            yield ("products", number, "memory"), message
-    for table, labels in (
-        ("node-labels", file.node_labels), ("node-resources", file.node_resources)
-    ):  # fmt: skip
-        for number, label in enumerate(labels):
-            if label.pattern is not None:
-                yield from _bad_pattern((table, number, "pattern"), label.pattern)
-            if label.part and f"{{{label.part}}}" not in (label.form or ""):
-                message = f"[[{table}]] holds part {label.part}, which its form does not have"
-                yield (table, number, "part"), message
-    for number, distribution in enumerate(file.distributions):
-        for backend, text in distribution.replace.items():
-            if replacement(text) is None:
-                yield (
-                    ("distributions", number, "replace", backend),
-                    f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
-                    "`index NAME`, `set NAME=VALUE` or `keep`, and a note behind a `;`",
-                )
+            yield (), f"has the version {version!r}; write numbers such as `570.26`"
+    match entry:
+        case entries.Static():
+            from buildmatrix.facts.elf.search import MARKS
+
+            for mark in entry.marks:
+                if mark not in MARKS:
+                    yield ("marks",), f"names the mark {mark!r}; there are {', '.join(MARKS)}"
+        case entries.DistributionEntry():
+            try:
+                parse_specifiers(entry.versions)
+            except InvalidSpecifier:
+                yield ("versions",), f"has the versions {entry.versions!r}; write `>=2.1,<3`"
+            for backend, text in entry.replace.items():
+                if replacement(text) is None:
+                    yield (
+                        ("replace", backend),
+                        f"has the replacement {text!r}; write `use NAME`, `remove`, "
+                        "`index NAME`, `set NAME=VALUE` or `keep`, and a note behind a `;`",
+                    )
+        case entries.ArtifactEntry():
+            rows = entry.newer_loads.values()
+            for major in (*entry.newer_loads, *(major for row in rows for major in row)):
+                if not re.fullmatch(r"[0-9]{1,9}", major):
+                    yield ("newer-loads",), f"has the major version {major!r}; write a number"
+        case entries.CacheEntry():
+            for folder in entry.folders:
+                if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):
+                    yield ("folders",), f"has the folder {folder!r}; write one as `/var/cache/x`"
+        case tables.Host():
+            for node in (*entry.nodes, *entry.needs):
+                folder, _, last = node.rpartition("/")
+                # Wildcards in folders would search whole file systems, also behind a network.
+                if not node.startswith("/") or not last or _WILDCARD.search(folder) or "**" in last:
+                    yield (
+                        ("nodes",),
+                        f"has the node {node!r}; write an absolute path, with wildcards "
+                        "only behind the last slash, and no `**`",
+                    )
+            for path in entry.product_files:
+                if not path.startswith(("/proc/", "/sys/")) or "**" in path:
+                    message = f"has the file {path!r}; write one below /proc or /sys"
+                    yield ("product-files",), message
+        case tables.HostCheck():
+            yield from (((key,), message) for key, message in _bad_check(entry))
+        case tables.VariantFeature():
+            for pattern, meaning in entry.values.items():
+                if not _expands(pattern, meaning):
+                    yield ("values",), f"has the meaning {meaning!r} for {pattern!r}"
+        case tables.Product():
+            if entry.memory is not None and kinds.SIZE.complaint(entry.memory) is not None:
+                yield ("memory",), f"has the memory {entry.memory!r}; write one such as `80GB`"
+        case tables.NodeLabel():
+            if entry.part and f"{{{entry.part}}}" not in (entry.form or ""):
+                yield ("part",), f"holds part {entry.part}, which its form does not have"
 
 
-def _bad_check(check: HostCheck) -> Iterator[tuple[str, str]]:
+def _bad_check(check: tables.HostCheck) -> Iterator[tuple[str, str]]:
     """Yield problems of a check of a machine: key and message."""
     if not _CHECK_ID.fullmatch(check.id):
-        yield "id", f"[[checks]] has the id {check.id!r}; write small letters, digits and dashes"
+        yield "id", f"has the id {check.id!r}; write small letters, digits and dashes"
     for key, paths in (("files", check.files), ("when", check.when)):
         for path in paths:
             if not path.startswith(("/", "{device}/")) or "**" in path or "/../" in path:
-                yield key, f"[[checks]] has the file {path!r}; write an absolute path without `**`"
+                yield key, f"has the file {path!r}; write an absolute path without `**`"
     if bool(check.files) == (check.reads == "log"):
-        yield "files", f"[[checks]] {check.id} has to read either files or the log"
+        yield "files", f"{check.id} has to read either files or the log"
     if (check.whole is not None) != (check.over == "share"):
-        yield "whole", f"[[checks]] {check.id} has `whole`, which only a share may have"
-    for key, pattern in (("pattern", check.pattern), ("whole", check.whole)):
-        if pattern is not None:
-            complaints = [text for _, text in _bad_pattern(("checks", 0, key), pattern)]
-            yield from ((key, text) for text in complaints)
-            if not complaints and not re.compile(pattern).groups:
-                yield key, f"[[checks]] has {pattern!r}, which must have a group"
+        yield "whole", f"{check.id} has `whole`, which only a share may have"
 
 
-def _versions(file: DataFile) -> Iterator[tuple[str, int, str]]:
-    """Yield the versions that drivers are compared with: table, number of the entry, version."""
-    for number, toolkit in enumerate(file.toolkit_drivers):
-        yield from (("toolkit-drivers", number, each) for each in (toolkit.toolkit, toolkit.driver))
-    for number, floor in enumerate(file.driver_floors):
-        yield from (("driver-floors", number, each) for each in (floor.line, floor.driver))
-    for number, pair in enumerate(file.driver_pairs):
-        every = (pair.driver, *pair.runtimes, *pair.partly)
-        yield from (("driver-pairs", number, each) for each in every)
-    for number, kernel in enumerate(file.kernel_floors):
-        yield "kernel-floors", number, kernel.kernel
-    for number, code in enumerate(file.code_versions):
-        every = (*code.toolkits, *code.toolkits.values())
-        yield from (("code-versions", number, each) for each in every)
-    for number, made in enumerate(file.framework_libraries):
-        every = (*made.releases, *made.libraries.values())
-        yield from (("framework-libraries", number, each) for each in every)
+#: Numbers of groups of a pattern of which one group is read.
+_ONE, _ANY = range(1, 2), range(1, sys.maxsize)
+
+
+def _patterns(entry: CatalogueEntry) -> Iterator[tuple[str, str, range | None]]:
+    """Yield the regular expressions of an entry: key, pattern, and numbers of groups."""
+    match entry:
+        case entries.LocalVersion():
+            yield "pattern", entry.pattern, None
+        case entries.SourceTrace():
+            yield from (("patterns", pattern, None) for pattern in entry.patterns)
+        case entries.DistributionEntry() | entries.EnvironmentEntry():
+            yield "toolkit", entry.toolkit or "", None
+        case tables.RuntimeVersion():
+            yield from (("paths", pattern, _ONE) for pattern in entry.paths)
+        case tables.Host():
+            yield "version", entry.version, None
+            yield "product", entry.product, None
+        case tables.HostCheck():
+            yield "pattern", entry.pattern, _ANY
+            if entry.whole is not None:
+                yield "whole", entry.whole, _ANY
+        case tables.VariantFeature():
+            yield from (("values", pattern, None) for pattern in entry.values)
+        case tables.NodeLabel():
+            yield "pattern", entry.pattern or "", None
+
+
+def _versions(entry: CatalogueEntry) -> tuple[str, ...]:
+    """Return the versions that drivers are compared with."""
+    match entry:
+        case tables.ToolkitDriver():
+            return entry.toolkit, entry.driver
+        case tables.DriverFloor():
+            return entry.line, entry.driver
+        case tables.DriverPair():
+            return (entry.driver, *entry.runtimes, *entry.partly)
+        case tables.KernelFloor():
+            return (entry.kernel,)
+        case tables.CodeVersion():
+            return (*entry.toolkits, *entry.toolkits.values())
+        case tables.FrameworkLibraries():
+            return (*entry.releases, *entry.libraries.values())
+    return ()
 
 
 def _expands(pattern: str, template: str) -> bool:
     """Return True if a template names only groups that the pattern has."""
     try:
-        re.sub(f"(?:{pattern})|", template, "")
+        compiled = re.compile(f"(?:{pattern})|")
+    except re.error:
+        return True  # which is a problem of its own
+    try:
+        compiled.sub(template, "")
     except (re.error, IndexError):
         return False
     return True
-
-
-def _bad_pattern(place: Place, pattern: str) -> Iterator[tuple[Place, str]]:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield (
-            place,
-            f"[[{place[0]}]] has the invalid regular expression {pattern!r}: {error}",
-        )
 
 
 @lru_cache(maxsize=1024)

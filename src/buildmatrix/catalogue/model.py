@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+from buildmatrix.catalogue.names import is_product
 
 #: Content of a cache: packages, compiled kernels, or models.
 LeftoverKind = Literal["packages", "kernels", "models"]
@@ -165,5 +165,4 @@ class BackendEntry:
 
     def has_product(self, name: str) -> bool:
         """Return True if a device has this name in its vendor's tools or Kubernetes labels."""
-        words = product_words(name)
-        return any(matches_any(product_patterns(glob), words) for glob in self.products)
+        return is_product(self.products, name)

@@ -114,6 +114,12 @@ def matches_any(globs: Iterable[str], text: str) -> bool:
     return any(matches(glob, text) for glob in globs)
 
 
+def is_product(globs: Iterable[str], name: str) -> bool:
+    """Return True if one of `globs` matches the name of a device."""
+    words = product_words(name)
+    return any(matches_any(product_patterns(glob), words) for glob in globs)
+
+
 #: Texts with cached results per index.
 _REMEMBERED = 10_000
 

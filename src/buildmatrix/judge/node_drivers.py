@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.architectures import architectures, is_product, support
+from buildmatrix.catalogue.architectures import architectures, support
 from buildmatrix.catalogue.drivers import DriverVerdict
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.names import is_product, matches_any
 from buildmatrix.catalogue.tables import ForwardCompatibility
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.judge.architectures import better_build
