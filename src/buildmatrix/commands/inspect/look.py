@@ -25,7 +25,7 @@ from buildmatrix.facts.inventory.variants import (
     make_metadata,
     read_variants,
 )
-from buildmatrix.facts.symbols import Imports, SymbolsUnread, read_imports
+from buildmatrix.facts.symbols import read_imports
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
@@ -95,21 +95,20 @@ def _inspect_file(path: Path, catalogue: Catalogue) -> Inspection:
             "there is nothing to inspect"
         )
     unread = list(inventory.unread)
-    symbols: tuple[Imports, ...] = ()
-    if inventory.loadable:
-        try:
-            symbols = read_imports(path)
-        except SymbolsUnread as error:
-            unread.append(
-                Unread(readable(str(path)), f"the imported symbols are not known: {error}")
-            )
+    imports, problems = read_imports(path) if inventory.loadable else ((), ())
+    known = {why for binary in inventory.binaries for why in binary.elf.unread}
+    unread += [
+        Unread(readable(str(path)), f"the imported symbols are not all known: {why}")
+        for why in problems
+        if why not in known
+    ]
     return Inspection(
         path=readable(str(path)),
         size=inventory.stats.bytes_total,
         kind=_find_kind(inventory),
         binaries=inventory.binaries,
         artefacts=inventory.artefacts,
-        imports=symbols,
+        imports=imports,
         evidence=evidence(inventory, catalogue),
         unread=tuple(unread),
     )

@@ -55,10 +55,11 @@ class _TableSymbol:
     binding: int
 
 
-def read_symbols(source: ByteSource, size: int) -> Symbols | None:
+def read_symbols(source: ByteSource, size: int, *, needs_only: bool = False) -> Symbols | None:
     """Return the symbols of the ELF file in `source`, `size` bytes long; None if it is not ELF.
 
-    Time and memory are bounded; `Symbols.unread` names omissions.
+    Time and memory are bounded; `Symbols.unread` names omissions. With `needs_only`, those that it
+    defines are left out, which may be many more.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -83,7 +84,8 @@ def read_symbols(source: ByteSource, size: int) -> Symbols | None:
         table = _section_table(headers, abi.SHT_SYMTAB)
     undefined: dict[Undefined, None] = {}
     defined: dict[str, None] = {}
-    for entry in _entries(cached, headers, table) if table is not None else ():
+    found = _entries(cached, headers, table, needs_only) if table is not None else ()
+    for entry in found:
         if entry.defined:
             if len(defined) <= MOST_NAMES and (is_dynamic or entry.binding != abi.STB_LOCAL):
                 defined[entry.name] = None
@@ -148,7 +150,9 @@ def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
     return hashed.first + len(hashed.values) // 4
 
 
-def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Iterator[_TableSymbol]:
+def _entries(
+    source: CachedSource, headers: Headers, place: _SymbolTable, needs_only: bool = False
+) -> Iterator[_TableSymbol]:
     """Yield the symbols with a name, except those of sections and files."""
     row = headers.layout.symbol
     names = _Names(source, place)
@@ -163,6 +167,8 @@ def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Ite
                 name_at, _, _, info, _, section = fields
             if name_at and info & 0xF not in (abi.STT_SECTION, abi.STT_FILE):
                 defined = section != abi.SHN_UNDEF
+                if defined and needs_only:
+                    continue
                 name = names.at(name_at, defined=defined)
                 if name:
                     yield _TableSymbol(name, start + number, defined, info >> 4)
