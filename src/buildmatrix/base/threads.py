@@ -105,7 +105,9 @@ class Crew(Generic[Item, Answer]):
                         self._futures[future] = item
                         future.add_done_callback(ready.put)
                     for _ in items:
-                        first = _raised_if_none(ready.get())
+                        first = ready.get()
+                        if first is None:
+                            raise KeyboardInterrupt
                         if not first.cancelled():
                             yield self._futures.pop(first), first.result()
                 except BaseException:
@@ -123,12 +125,6 @@ class Crew(Generic[Item, Answer]):
         for future in self._futures:
             future.cancel()
         self._stop()
-
-
-def _raised_if_none(future: Future[Answer] | None) -> Future[Answer]:
-    if future is None:
-        raise KeyboardInterrupt
-    return future
 
 
 @contextmanager

@@ -246,14 +246,13 @@ def _make_unknown_entry(kind: str, size: int, why: str) -> DeviceCode:
 
 
 def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
+    why = "the file is no ELF object"
     try:
         elf = read_elf(source, size)
     except Malformed as problem:
-        return DeviceFile(kind, _sum_entries([_make_unknown_entry(kind, size, problem.reason)]))
+        elf, why = None, problem.reason
     if elf is None:
-        return DeviceFile(
-            kind, _sum_entries([_make_unknown_entry(kind, size, "the file is no ELF object")])
-        )
+        return DeviceFile(kind, (_make_unknown_entry(kind, size, why),))
     return DeviceFile(kind, elf.device_code, unread=elf.unread)
 
 

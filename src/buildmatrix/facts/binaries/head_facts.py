@@ -14,7 +14,7 @@ from buildmatrix.facts.device_code.groups import Sums
 from buildmatrix.facts.device_code.model import DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, Segment, read_dynamic, read_headers
-from buildmatrix.facts.elf.model import Binding, Literal, Mark
+from buildmatrix.facts.elf.model import Literal, Mark
 from buildmatrix.facts.elf.notes import MOST_BYTES, read_notes
 from buildmatrix.facts.elf.search import (
     CHUNK,
@@ -197,8 +197,16 @@ def _read_tables(
     source = CachedSource(prefix, size)
     if headers.unread:
         headers = replace(headers, sections=())
-    dynamic, is_complete = _read_dynamic(PlainSource(prefix, size), headers, prefix)
-    versions = _read_versions(source, headers, dynamic)
+    plain = PlainSource(prefix, size)
+    dynamic, is_complete = _read_dynamic(plain, headers, prefix)
+    before = len(headers.unread)
+    versions = read_versions(source, headers, dynamic)
+    if len(headers.unread) > before:
+        versions = Versions()
+    binding = None
+    has_all = exports_only or versions.needs or abi.DT_VERNEED not in dynamic.tags
+    if is_complete and has_all and headers.machine not in codeobject.CODE_OBJECT_KINDS:
+        binding = read_binding(plain, headers, dynamic, versions, exports_only=exports_only)
     with_notes = replace(
         headers,
         segments=tuple(
@@ -214,16 +222,13 @@ def _read_tables(
             or prefix.has(section.offset, section.offset + section.size)
         ),
     )
-    plain = PlainSource(prefix, size)
     elf = table_facts(
         headers,
         dynamic,
         versions,
         read_notes(source, with_notes),
         read_interpreter(source, with_notes),
-        _read_complete_binding(plain, headers, dynamic, versions, exports_only)
-        if is_complete
-        else None,
+        binding,
     )
     return _Tables(elf, headers, dynamic, is_complete)
 
@@ -267,27 +272,6 @@ def _read_dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tup
     before = len(headers.unread)
     dynamic = read_dynamic(source, headers)
     return dynamic, len(headers.unread) == before
-
-
-def _read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
-    before = len(headers.unread)
-    versions = read_versions(source, headers, dynamic)
-    return Versions() if len(headers.unread) > before else versions
-
-
-def _read_complete_binding(
-    source: CachedSource,
-    headers: Headers,
-    dynamic: Dynamic,
-    versions: Versions,
-    exports_only: bool,
-) -> Binding | None:
-    """Read the symbols if all of their tables were read; the dynamic section was."""
-    if headers.machine in codeobject.CODE_OBJECT_KINDS:
-        return None
-    if abi.DT_VERNEED in dynamic.tags and not versions.needs and not exports_only:
-        return None
-    return read_binding(source, headers, dynamic, versions, exports_only=exports_only)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ distance to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -44,10 +44,10 @@ def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> V
     if abi.DT_VERNEED not in tags and abi.DT_VERDEF not in tags:
         return Versions()
     strings = Strings(source, dynamic.strings_at, dynamic.strings_size)
-    table = _VersionTables(source, headers)
+    table = _VersionTables(source, headers, tags)
     names: dict[int, tuple[str | None, str]] = {}
-    needs = tuple(_needs(table, dynamic, strings, names))
-    definitions = tuple(_definitions(table, dynamic, strings, names))
+    needs = tuple(_needs(table, strings, names))
+    definitions = tuple(_definitions(table, strings, names))
     if table.problem or strings.missing:
         headers.unread.append("part of the symbol version table cannot be read")
     return Versions(needs, definitions, names)
@@ -56,9 +56,10 @@ def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> V
 class _VersionTables:
     """Reads the entries of both tables, as many as `MOST_VERSIONS`."""
 
-    def __init__(self, source: CachedSource, headers: Headers) -> None:
+    def __init__(self, source: CachedSource, headers: Headers, tags: Mapping[int, int]) -> None:
         self._source = source
         self._headers = headers
+        self._tags = tags
         self.layout = headers.layout
         self._remaining = MOST_VERSIONS
         self._at = 0
@@ -66,10 +67,23 @@ class _VersionTables:
         #: True when an entry that was read does not exist.
         self.problem = False
 
-    def start(self, address: int) -> int:
-        """Offset in the file of the table that is loaded at `address`; -1 for nowhere."""
-        offset = self._headers.file_offset(address)
-        return -1 if offset is None else offset
+    def list_at(self, tag: int, number: int, row: Struct) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the entries of the list that one tag leads to, as many as another tag says."""
+        if tag in self._tags:
+            offset = self._headers.file_offset(self._tags[tag])
+            count = self._tags.get(number, 0)
+            yield from self.entries(row, -1 if offset is None else offset, count)
+
+    def entries(self, row: Struct, at: int, count: int) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield offset and fields of up to `count` entries; the last field leads to the next."""
+        for _ in range(count):
+            fields = self.entry(row, at)
+            if fields is None:
+                return
+            yield at, fields
+            if not fields[-1]:
+                return
+            at += fields[-1]
 
     def entry(self, row: Struct, at: int) -> tuple[int, ...] | None:
         """The fields of the entry at the offset `at`; None after the last one."""
@@ -87,62 +101,37 @@ class _VersionTables:
 
 def _needs(
     table: _VersionTables,
-    dynamic: Dynamic,
     strings: Strings,
     names: dict[int, tuple[str | None, str]],
 ) -> Iterator[VersionNeed]:
-    if abi.DT_VERNEED not in dynamic.tags:
-        return
-    at = table.start(dynamic.tags[abi.DT_VERNEED])
-    for _ in range(dynamic.tags.get(abi.DT_VERNEEDNUM, 0)):
-        head = table.entry(table.layout.verneed, at)
-        if head is None:
-            return
-        _, count, file, first, following = head
+    for at, (_, parts, file, first, _) in table.list_at(
+        abi.DT_VERNEED, abi.DT_VERNEEDNUM, table.layout.verneed
+    ):
         library = strings.at(file)
         versions: list[str] = []
         weak: list[str] = []
-        part = at + first
-        for _ in range(count):
-            entry = table.entry(table.layout.vernaux, part)
-            if entry is None:
-                break
-            _, flags, number, name_at, step = entry
+        for _, part in table.entries(table.layout.vernaux, at + first, parts):
+            _, flags, number, name_at, _ = part
             version = strings.at(name_at)
             if library is not None and version is not None:
                 versions.append(version)
                 if flags & _WEAK:
                     weak.append(version)
                 names[number & 0x7FFF] = (library, version)
-            if not step:
-                break
-            part += step
         if library is not None:
             yield VersionNeed(library, tuple(versions), tuple(weak))
-        if not following:
-            return
-        at += following
 
 
 def _definitions(
     table: _VersionTables,
-    dynamic: Dynamic,
     strings: Strings,
     names: dict[int, tuple[str | None, str]],
 ) -> Iterator[str]:
-    if abi.DT_VERDEF not in dynamic.tags:
-        return
-    at = table.start(dynamic.tags[abi.DT_VERDEF])
-    for _ in range(dynamic.tags.get(abi.DT_VERDEFNUM, 0)):
-        head = table.entry(table.layout.verdef, at)
-        if head is None:
-            return
-        _, _, number, _, _, first, following = head
+    for at, (_, _, number, _, _, first, _) in table.list_at(
+        abi.DT_VERDEF, abi.DT_VERDEFNUM, table.layout.verdef
+    ):
         # The first name is the version; further ones are those that it inherits from.
         entry = table.entry(table.layout.verdaux, at + first)
         if entry is not None and (version := strings.at(entry[0])) is not None:
             names[number & 0x7FFF] = (None, version)
             yield version
-        if not following:
-            return
-        at += following
