@@ -6,12 +6,12 @@ up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.catalogue import entries, tables
@@ -162,10 +162,11 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     """Build the catalogue of these files, by name; at least one."""
     files = tuple(named.values())
     distributions = _distributions(files)
+    by_name: dict[str, Any] = {name: _index(files, name) for name in INDEXES}
+    by_name |= {name: _sequence(files, name) for name in SEQUENCES}
     return Catalogue(
         date=max(file.checked for file in files).isoformat(),
         backends=_backends(named),
-        libraries=_index(files, lambda file: file.libraries, _names, library_patterns),
         distributions=distributions,
         all_distributions=distributions,
         conda={
@@ -174,45 +175,33 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
             for entry in file.conda
             for name in entry.names
         },
-        modules=_index(files, lambda file: file.modules, _names),
-        system_packages=_index(files, lambda file: file.system_packages, _names),
-        roots=_index(files, lambda file: file.roots, lambda entry: entry.paths),
-        environment=_index(files, lambda file: file.environment, _names),
-        images=_index(files, lambda file: file.images, _names),
-        sections=_index(files, lambda file: file.sections, _names),
-        tools=_index(files, lambda file: file.tools, _names),
-        products=_index(files, lambda file: file.products, _names, product_patterns),
         files=dict(named),
-        **{name: _sequence(files, name) for name in SEQUENCES},
+        **by_name,
     )
 
 
 def _distributions(
     files: Iterable[DataFile], platform: str | None = None
 ) -> GlobIndex[Owned[DistributionEntry]]:
-    return _index(
-        files,
-        lambda file: (
-            entry
-            for entry in file.distributions
-            if platform is None or not entry.platforms or platform in entry.platforms
-        ),
-        _names,
-        lambda glob: glob.split("+")[:1],
+    return GlobIndex(
+        (glob.partition("+")[0], Owned(entry, file.backend, file.vendor, glob))
+        for file in files
+        for entry in file.distributions
+        if platform is None or not entry.platforms or platform in entry.platforms
+        for glob in entry.names
     )
 
 
 #: Tables that the catalogue has unchanged, one file after the other: the annotated ones.
 SEQUENCES = tuple(item.name for item in fields(Catalogue) if "Sequence[" in item.type)
-
-
-class _Named(Protocol):
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-
-def _names(entry: _Named) -> tuple[str, ...]:
-    return entry.names
+#: Tables that are found by the globs of their entries.
+INDEXES = tuple(
+    item.name
+    for item in fields(Catalogue)
+    if "GlobIndex[" in item.type and "distributions" not in item.name
+)
+#: Keys of a glob, for tables whose texts are looked up in another form.
+_KEYS = {"libraries": library_patterns, "products": product_patterns}
 
 
 def _sequence(files: Iterable[DataFile], table: str) -> tuple[Owned[Any], ...]:
@@ -223,17 +212,13 @@ def _sequence(files: Iterable[DataFile], table: str) -> tuple[Owned[Any], ...]:
     )
 
 
-def _index(
-    files: Iterable[DataFile],
-    table: Callable[[DataFile], Iterable[EntryT]],
-    globs: Callable[[EntryT], Iterable[str]],
-    keys: Callable[[str], Iterable[str]] = lambda glob: (glob,),
-) -> GlobIndex[Owned[EntryT]]:
+def _index(files: Iterable[DataFile], table: str) -> GlobIndex[Owned[Any]]:
+    keys = _KEYS.get(table, lambda glob: (glob,))
     return GlobIndex(
         (key, Owned(entry, file.backend, file.vendor, glob))
         for file in files
-        for entry in table(file)
-        for glob in globs(entry)
+        for entry in getattr(file, table)
+        for glob in (entry.paths if table == "roots" else entry.names)
         for key in keys(glob)
     )
 

@@ -15,7 +15,7 @@ from typing import IO
 
 from buildmatrix.facts.trees import decompression
 from buildmatrix.facts.trees.base import ByteSource, Readable, Unreadable
-from buildmatrix.facts.trees.decompression import Gunzip, open_zstandard
+from buildmatrix.facts.trees.decompression import Inflater, StreamDecompressor, open_zstandard
 
 #: Maximum ratio of decompressed to compressed size, plus an allowance. Layers have 2 to 5.
 MAX_INFLATION = 64
@@ -149,7 +149,11 @@ def iter_decompressed(blob: Slice) -> Iterator[bytes]:
     """
     stream: Readable = SliceReader(blob)
     if is_compressed(blob):
-        stream = Gunzip(stream) if blob.read(0, 2) == GZIP else open_zstandard(stream)
+        stream = (
+            StreamDecompressor(stream, Inflater)
+            if blob.read(0, 2) == GZIP
+            else open_zstandard(stream)
+        )
     most = INFLATION_ALLOWANCE + MAX_INFLATION * blob.size
     # All other errors come from the source.
     errors = (zlib.error, EOFError)

@@ -33,7 +33,7 @@ from buildmatrix.facts.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.facts.trees.decompression import (
     ENDLESS,
     ForwardSource,
-    Gunzip,
+    Inflater,
     StreamDecompressor,
     open_zstandard,
 )
@@ -274,9 +274,9 @@ def _open_stream(source: Slice) -> Readable:
     kind = detect_compression(source.read(0, HEAD))
     raw = SliceReader(source)
     if kind == "gzip":
-        return Gunzip(raw)
+        return StreamDecompressor(raw, Inflater)
     if kind == "zlib":
-        return Gunzip(raw, zlib.MAX_WBITS)
+        return StreamDecompressor(raw, partial(Inflater, zlib.MAX_WBITS))
     if kind in ("xz", "lzma"):
         format = lzma.FORMAT_XZ if kind == "xz" else lzma.FORMAT_ALONE
         return StreamDecompressor(raw, lambda: lzma.LZMADecompressor(format, memlimit=_XZ_MEMORY))
@@ -359,5 +359,5 @@ def _open_stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
 
 
 def _open_deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    stream = Gunzip(SliceReader(data), zlib.MAX_WBITS)
+    stream = StreamDecompressor(SliceReader(data), partial(Inflater, zlib.MAX_WBITS))
     return Inflated(BoundedStream(stream, size, f"{size} bytes", _DECOMPRESSION_ERRORS), size)

@@ -287,7 +287,7 @@ INPUT = 128 << 10
 
 
 class StreamDecompressor:
-    """Decompressor of xz, bzip2 or Zstandard; joins consecutive streams, as their programs do."""
+    """Joins consecutive streams of a format, with zeros between them, as its program does."""
 
     def __init__(
         self,
@@ -339,40 +339,32 @@ ENDLESS = 1 << 62
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-class Gunzip:
-    """Decompressor of gzip (RFC 1952), one or more members, with their checksums.
+class Inflater:
+    """`Decompressor` of one stream of zlib, by default a member of gzip (RFC 1952).
 
     Before Python 3.12, gzip.GzipFile reads 8 KiB at a time, a quarter of the total time.
     """
 
-    def __init__(self, stream: Readable, window: int = GZIP_WINDOW) -> None:
-        """Create the decompressor; `window` selects other formats of zlib."""
-        self._stream = stream
-        self._window = window
+    def __init__(self, window: int = GZIP_WINDOW) -> None:
         self._member = zlib.decompressobj(wbits=window)
-        self._ahead = b""
+        self.needs_input = True
 
-    def read(self, length: int) -> bytes:
-        """Return the next bytes, at most `length`; none at the end. Raises zlib.error, EOFError."""
-        while True:
-            if self._member.eof:
-                # Another member may follow, after zeros.
-                while not self._ahead:
-                    block = self._stream.read(INPUT)
-                    if not block:
-                        return b""
-                    self._ahead = block.lstrip(b"\0")
-                self._member = zlib.decompressobj(wbits=self._window)
-            compressed = self._ahead or self._stream.read(INPUT)
-            data = self._member.decompress(compressed, length)
-            if self._member.eof:
-                self._ahead = self._member.unused_data.lstrip(b"\0")
-            else:
-                self._ahead = self._member.unconsumed_tail
-            if data:
-                return data
-            if not compressed and not self._member.eof:
-                raise EOFError("the stream ends early")
+    @property
+    def eof(self) -> bool:
+        """See `Decompressor.eof`."""
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """See `Decompressor.unused_data`."""
+        return self._member.unused_data
+
+    def decompress(self, data: bytes, max_length: int = ZSTD_CHUNK) -> bytes:
+        """See `Decompressor.decompress`."""
+        out = self._member.decompress(self._member.unconsumed_tail + data, max_length)
+        # Output that did not fit may be left without any input.
+        self.needs_input = not self._member.unconsumed_tail and len(out) < max_length
+        return out
 
 
 class ForwardSource:
