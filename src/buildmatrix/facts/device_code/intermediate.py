@@ -96,7 +96,10 @@ def read_spirv(source: ByteSource, offset: int, limit: int) -> CodeContainer | N
     architecture = read_addressing_model(source, offset, limit)
     if architecture is None:
         return None
-    size = _measure(source, offset, min(limit, offset + _LONGEST))
+    limit = min(limit, offset + _LONGEST)
+    near = source.read(offset, min(_NEAR, limit - offset))
+    # A module ends with its last function.
+    size = _find_end(near) or _walk(source, offset, limit)
     code = DeviceCode("spirv", "spirv", architecture, 1, size, offset)
     return CodeContainer((code,), offset + size)
 
@@ -121,19 +124,14 @@ def read_addressing_model(source: ByteSource, offset: int, limit: int) -> str | 
         return None
     at = _SPIRV_HEADER.size
     while at + 8 <= len(data):
-        opcode, words = _instruction(data, at)
+        word = int.from_bytes(data[at : at + 4], "little")
+        opcode, words = word & 0xFFFF, word >> 16
         if opcode == _OP_MEMORY_MODEL and at > _SPIRV_HEADER.size:
             return _ARCHS.get(int.from_bytes(data[at + 4 : at + 8], "little"))
         if opcode not in _DECLARATIONS or not words:
             return None
         at += 4 * words
     return None
-
-
-def _measure(source: ByteSource, offset: int, limit: int) -> int:
-    """Return the size of a module in bytes; it ends with its last function."""
-    near = source.read(offset, min(_NEAR, limit - offset))
-    return _find_end(near) or _walk(source, offset, limit)
 
 
 def _find_end(data: bytes) -> int | None:
@@ -180,12 +178,6 @@ def _walk(source: ByteSource, offset: int, limit: int) -> int:
             break
         at += 4 * index
     return at - offset
-
-
-def _instruction(data: bytes, at: int) -> tuple[int, int]:
-    """Opcode and number of words of an instruction."""
-    word = int.from_bytes(data[at : at + 4], "little")
-    return word & 0xFFFF, word >> 16
 
 
 # LLVM bitcode.

@@ -333,13 +333,6 @@ class Strings:
         """The string that begins at `index`; None for None, and for what cannot be read."""
         if index is None:
             return None
-        raw = self._raw(index)
-        if raw is None:
-            self.missing += 1
-            return None
-        return text(raw)
-
-    def _raw(self, index: int) -> bytes | None:
         most = min(self._size - index, LONGEST_STRING, self._budget)
         length = 256
         raw = b""
@@ -349,12 +342,13 @@ class Strings:
             end = raw.find(b"\0")
             if end >= 0:
                 self._budget -= end
-                return raw[:end]
+                return text(raw[:end])
             if len(raw) < length or length == most:
                 break
             length *= 8
         # Looking for an end that does not come costs as much as a long string.
         self._budget -= len(raw)
+        self.missing += 1
         return None
 
 

@@ -67,8 +67,11 @@ class _LayerLink:
 
 @dataclass(eq=False, slots=True)
 class _LayerFolder:
-    entries: dict[str, _LayerFolder | _StoredFile | _LayerLink] = field(default_factory=dict)
+    entries: dict[str, _Entry] = field(default_factory=dict)
     attributes: Attributes = _FOLDER_ATTRIBUTES
+
+
+_Entry = _LayerFolder | _StoredFile | _LayerLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +196,7 @@ class LayeredTree(Tree):
             hidden = f"{folder_path}/{name}".lstrip("/")
             self._record_removed(folder.entries.pop(name, None), hidden, replaced=False)
 
-    def _record_removed(
-        self, entry: _LayerFolder | _StoredFile | _LayerLink | None, path: str, *, replaced: bool
-    ) -> None:
+    def _record_removed(self, entry: _Entry | None, path: str, *, replaced: bool) -> None:
         """Record that the entry `path`, and everything below it, was removed."""
         if isinstance(entry, _StoredFile):
             self._removed.append((path, entry, self._layer, replaced))
@@ -232,7 +233,7 @@ class LayeredTree(Tree):
             # A device or FIFO is not part of a tree, but replaces what was there.
             folder.entries.pop(name, None)
 
-    def _is_from_below(self, entry: _LayerFolder | _StoredFile | _LayerLink | None) -> bool:
+    def _is_from_below(self, entry: _Entry | None) -> bool:
         """Return True if the entry, or something in it, comes from a lower layer."""
         if isinstance(entry, _LayerFolder):
             return any(self._is_from_below(inner) for inner in entry.entries.values())
@@ -247,7 +248,7 @@ class LayeredTree(Tree):
             self._record_removed(folder.entries.get(name), path, replaced=True)
             folder.entries[name] = linked
 
-    def _resolve(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
+    def _resolve(self, path: str) -> _Entry | None:
         folder_path, _, name = path.rpartition("/")
         folder = self._resolve_folder(folder_path, make=False)
         return None if folder is None else folder.entries.get(name)
@@ -340,8 +341,8 @@ class LayeredTree(Tree):
         stored = self._lookup(path)
         return stored.data if isinstance(stored, _StoredFile) else None
 
-    def _lookup(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
-        folder: _LayerFolder | _StoredFile | _LayerLink | None = self._root
+    def _lookup(self, path: str) -> _Entry | None:
+        folder: _Entry | None = self._root
         for name in path.split("/"):
             folder = folder.entries.get(name) if isinstance(folder, _LayerFolder) else None
         return folder

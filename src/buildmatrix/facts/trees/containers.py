@@ -213,7 +213,7 @@ def _stream_members(source: Slice, name: str, most: int) -> Iterator[ContainerMe
     listed = _archive_lister(source.read(0, min(HEAD, source.size)))
     if listed is not None:
         for inner, data in listed(source):
-            yield _archive_member(inner, data)
+            yield ContainerMember(inner, data.size, None, partial(nullcontext, data))
         return
     forward = ForwardSource(_decompressed(source, most))
     listed = _archive_lister(forward.read(0, HEAD))
@@ -221,7 +221,7 @@ def _stream_members(source: Slice, name: str, most: int) -> Iterator[ContainerMe
         yield _single_member(source, name, most)
         return
     for inner, data in listed(Slice(forward, 0, ENDLESS)):
-        yield _archive_member(inner, data, passes=True)
+        yield ContainerMember(inner, data.size, None, partial(_open_forward, data))
 
 
 def _archive_lister(head: bytes) -> Callable[[Slice], Iterator[tuple[str, Slice]]] | None:
@@ -239,14 +239,8 @@ def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
             raise Unreadable(f"{member.name[:200]!r} is a sparse file, which is not read")
 
 
-def _archive_member(name: str, data: Slice, *, passes: bool = False) -> ContainerMember:
-    """Create a member of an archive; with `passes`, it can be read once."""
-    opened = partial(_open_forward if passes else _open_stored, data, data.size)
-    return ContainerMember(name, data.size, None, opened)
-
-
-def _open_forward(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(SliceReader(data), size)
+def _open_forward(data: Slice) -> AbstractContextManager[RandomAccess]:
+    return Inflated(SliceReader(data), data.size)
 
 
 def _single_member(source: Slice, name: str, most: int) -> ContainerMember:
@@ -339,7 +333,7 @@ def _pyinstaller_members(source: Slice) -> Iterator[ContainerMember]:
         if plain > packed * MAX_INFLATION + LARGEST_HELD:
             raise Unreadable("a member of the PyInstaller archive is a bomb")
         data = Slice(source, start + offset, packed)
-        opened = partial(_open_deflated if deflated else _open_stored, data, plain)
+        opened = partial(_open_deflated, data, plain) if deflated else partial(nullcontext, data)
         yield ContainerMember(name.decode("utf-8", "backslashreplace"), plain, packed, opened)
 
 
@@ -352,10 +346,6 @@ def _last_cookie(source: Slice) -> int:
             return at
         end -= PEEKED - _COOKIE.size
     raise Unreadable("no readable PyInstaller archive: its cookie is missing")
-
-
-def _open_stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
-    return nullcontext(data)
 
 
 def _open_deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:

@@ -83,10 +83,7 @@ class PackedMember:
     def unpack(self) -> bytes:
         """Decompress the file. Raises `Unreadable` for an invalid member."""
         stream = Sequential(lambda at, length: self.data[at : at + length], self.entry)
-        pieces = []
-        while piece := stream.read(CHUNK):
-            pieces.append(piece)
-        return b"".join(pieces)
+        return b"".join(iter(lambda: stream.read(CHUNK), b""))
 
 
 class WheelTree(Closing, Tree):
