@@ -187,7 +187,10 @@ class StreamSearch:
         self._looked = 0
         self._places: list[int] = []
         self._tried = 0
-        self._fatbin: _OpenFatbin | None = None
+        #: A fat binary whose entries are read as they arrive, and the offset of the next one. It
+        #: begins at the last of the places.
+        self._fatbin: fat_binaries.OpenedFatbin | None = None
+        self._fatbin_at = 0
         self._unread: list[str] = []
         self._device = DeviceCodeFinder(self._source, self._unread)
         self._literals = LiteralFinder(everywhere=True)
@@ -220,7 +223,7 @@ class StreamSearch:
     def _step(self, *, final: bool) -> bool:
         """Do the next piece of work; return False if there is none, or if it needs more bytes."""
         if self._fatbin is not None:
-            return self._follow(self._fatbin, final=final)
+            return self._follow(self._fatbin, self._regions[0], final=final)
         while self._regions and self._regions[0].end <= self._position:
             del self._regions[0]
         if not self._regions:
@@ -267,9 +270,8 @@ class StreamSearch:
             return False
         self._source.crossed = False
         if self._source.read(place, len(fat_binaries.FATBIN_MAGIC)) == fat_binaries.FATBIN_MAGIC:
-            opened = fat_binaries.open_fatbin(self._source, place, region.end)
-            if opened is not None:
-                self._fatbin = _OpenFatbin(opened, region, place, opened.start)
+            self._fatbin = fat_binaries.open_fatbin(self._source, place, region.end)
+            self._fatbin_at = self._fatbin.start if self._fatbin is not None else 0
             return True
         container = self._device.read_at(place, region.end)
         if self._source.crossed and not final and available < _MOST_HELD:
@@ -281,25 +283,21 @@ class StreamSearch:
             self._accept(container, place, region)
         return True
 
-    def _follow(self, fat_binary: _OpenFatbin, *, final: bool) -> bool:
+    def _follow(self, opened: fat_binaries.OpenedFatbin, region: Region, *, final: bool) -> bool:
         """Read the next entry of a fat binary; return False if more bytes are needed."""
-        opened, region = fat_binary.opened, fat_binary.region
-        complete = fat_binary.at + fat_binaries.FATBIN_HEADER > opened.end
-        if (
-            not complete
-            and not final
-            and fat_binary.at + fat_binaries.FATBIN_HEADER > self._source.end
-        ):
+        header_end = self._fatbin_at + fat_binaries.FATBIN_HEADER
+        complete = header_end > opened.end
+        if not complete and not final and header_end > self._source.end:
             return False
         entry = next(opened.entries, None)
-        if fat_binary.at == opened.start:
+        if self._fatbin_at == opened.start:
             ends = entry is not None and entry.offset + entry.size == opened.end
             if entry is None or (entry.kind == "unknown" and ends):
                 # The magic number alone proves nothing: constants of a parser look like it.
                 self._fatbin = None
                 del self._places[-1:]
                 return True
-            self._search(fat_binary.place, region)
+            self._search(self._places[-1], region)
         if entry is None:
             self._fatbin = None
             self.complete += complete
@@ -307,8 +305,7 @@ class StreamSearch:
             self._places = [place for place in self._places if place >= self._position]
             return True
         self._device.add(CodeContainer((entry,), entry.offset + entry.size), region)
-        fat_binary.at = entry.offset + entry.size
-        self._position = fat_binary.at
+        self._fatbin_at = self._position = entry.offset + entry.size
         return True
 
     def _accept(self, container: CodeContainer, place: int, region: Region) -> None:
@@ -338,17 +335,6 @@ class StreamSearch:
         low = max(region.offset, self._position - BEFORE)
         data = self._source.read(low, min(stop + AFTER, region.end, self._source.end) - low)
         return Window(low, data, self._position - low, stop - low)
-
-
-@dataclass(slots=True)
-class _OpenFatbin:
-    """A fat binary whose entries are read as they arrive."""
-
-    opened: fat_binaries.OpenedFatbin
-    region: Region
-    #: Offset of its start, and of its next entry.
-    place: int
-    at: int
 
 
 @dataclass(slots=True)
