@@ -99,11 +99,7 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
     best = min(
         fitting,
         # Of two that are equally far, the newer one: projects move forward.
-        key=lambda version: (
-            _distance(_number(version), wanted),
-            -_number(version)[0],
-            -_number(version)[1],
-        ),
+        key=lambda version: (abs(_number(version) - wanted), -_number(version)),
         default=None,
     )
     nearest = NearestRelease(best, max(fitting[best], key=_minor)) if best is not None else None
@@ -139,13 +135,10 @@ def _minor(route: str) -> int:
     return int(made_for) if made_for.isdigit() else 0
 
 
-def _number(release: str) -> tuple[int, int]:
+def _number(release: str) -> int:
+    """Return a number that grows with the release, which has fewer than 1000 minors."""
     major, _, minor = release.partition(".")
-    return int(major), int(minor)
-
-
-def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
-    return abs(first[0] - second[0]) * 1000 + abs(first[1] - second[1])
+    return 1000 * int(major) + int(minor)
 
 
 # Requirements: `Requires-Dist` lines with environment markers (PEP 508) evaluated for the target
