@@ -6,7 +6,7 @@ up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
@@ -201,7 +201,10 @@ INDEXES = tuple(
     if "GlobIndex[" in item.type and "distributions" not in item.name
 )
 #: Keys of a glob, for tables whose texts are looked up in another form.
-_KEYS = {"libraries": library_patterns, "products": product_patterns}
+_KEYS: Mapping[str, Callable[[str], Iterable[str]]] = {
+    "libraries": library_patterns,
+    "products": product_patterns,
+}
 
 
 def _sequence(files: Iterable[DataFile], table: str) -> tuple[Owned[Any], ...]:

@@ -7,14 +7,14 @@ mangled ones. LIEF is native code and parses hostile bytes: a crash ends only th
 from __future__ import annotations
 
 import json
-import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.base.child import bare_environment
+from buildmatrix.base.child import bare_environment, run
 from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.symbols import read_symbols
 from buildmatrix.facts.trees.archive import OpenFile
@@ -56,8 +56,8 @@ def read_imports(path: Path) -> tuple[tuple[Imports, ...], tuple[str, ...]]:
 # Mangled names
 
 
-#: Seconds for all names together; LIEF takes most of one to start.
-_PATIENCE = 20.0
+#: Seconds for all names together; LIEF takes most of one to start. Bytes of memory.
+_SECONDS, _MEMORY = 20, 2 << 30
 _MANGLED = ("_Z", "_R")
 
 
@@ -71,14 +71,13 @@ def demangle_symbols(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)
     command = [sys.executable, "-I", "-m", "buildmatrix.facts.symbols"]
     try:
-        worker = subprocess.run(
+        worker = run(
             command,
-            env=bare_environment(),
-            check=True,
+            Path("/"),
+            bare_environment(),
+            seconds=_SECONDS,
+            memory=_MEMORY,
             input=json.dumps(mangled),
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
         )
         answer = json.loads(worker.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -92,24 +91,9 @@ def demangle_symbols(names: Sequence[str]) -> tuple[str, ...]:
 # Worker: JSON list in, JSON list of the same length out
 
 
-#: Bytes of address space, and seconds of processor time.
-_MEMORY, _SECONDS = 2 << 30, 20
-
-
 def _print_demangled() -> None:
-    """Demangle the names on standard input; other names come back unchanged.
-
-    Writes no core dump. A stricter limit that the system sets already stays.
-    """
-    limits = {
-        resource.RLIMIT_AS: _MEMORY,
-        resource.RLIMIT_CPU: _SECONDS,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, limit in limits.items():
-        hard = resource.getrlimit(kind)[1]
-        bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(kind, (bound, bound))
+    """Demangle the names on standard input; other names come back unchanged."""
+    signal.alarm(_SECONDS)  # should the parent be gone
     import lief
 
     lief.logging.disable()

@@ -366,14 +366,11 @@ def _parse_rows(
                 byte_values.learn(code, 0)
     rows = []
     for name, kind, flags, address, offset, size in fields:
-        name_at, type_, flag_bits = (
-            byte_values.number(name),
-            byte_values.number(kind),
-            byte_values.number(flags),
-        )
-        place, length = byte_values.number(offset), byte_values.number(size)
-        if name_at is None or type_ is None or flag_bits is None or place is None or length is None:
+        known = [byte_values.number(field) for field in (name, kind, flags, offset, size)]
+        numbers = [number for number in known if number is not None]
+        if len(numbers) < len(known):
             return None
+        name_at, type_, flag_bits, place, length = numbers
         rows.append(
             _SectionRow(name_at, type_, flag_bits, byte_values.number(address), place, length)
         )
