@@ -2,6 +2,6 @@
 
 `trees` gives access to folders, wheels and archives; `elf`, `device_code` and `binaries` read
 binaries; `python_imports` reads Python source; `inventory` joins them. `loader` answers from an
-inventory which library ld.so finds, and `symbols` runs LIEF in a process of its own. Untrusted
-files enter, an immutable `Inventory` leaves. Nothing that is read is imported or run.
+inventory which library ld.so finds, and `symbols` has LIEF demangle names in a process of its own.
+Untrusted files enter, an immutable `Inventory` leaves. Nothing that is read is imported or run.
 """

@@ -44,14 +44,14 @@ class Sieve:
                 shared.setdefault(anchor, []).append(needle)
             elif len(needle) < _LONG:
                 self._passes.append(
-                    _pass(re.escape(needle[:1]) + _around(needle, 0), [(needle, 0)])
+                    _Pass(re.escape(needle[:1]) + _around(needle, 0), [(needle, 0)])
                 )
             else:
                 self._long.append(needle)
         for anchor, group in shared.items():
             places = [(needle, needle.index(anchor)) for needle in group]
             around = b"|".join(_around(needle, at) for needle, at in places)
-            self._passes.append(_pass(re.escape(bytes((anchor,))) + b"(?:%b)" % around, places))
+            self._passes.append(_Pass(re.escape(bytes((anchor,))) + b"(?:%b)" % around, places))
 
     def hits(self, data: bytes, start: int, stop: int) -> list[tuple[int, bytes]]:
         """Return needles that begin in `data[start:stop]`, with positions, in order."""
@@ -73,22 +73,15 @@ class Sieve:
                 begin = data.find(needle, begin + 1, end)
 
 
-@dataclass(frozen=True, slots=True)
 class _Pass:
-    """One pattern for several needles."""
+    """One pattern for several needles, with where in each of them the match begins."""
 
-    pattern: re.Pattern[bytes]
-    #: The needles, and where in each of them the match begins.
-    places: tuple[tuple[bytes, int], ...]
-    #: Where a match may begin, from where a needle does; and where a needle ends.
-    nearest: int
-    farthest: int
-
-
-def _pass(pattern: bytes, places: Sequence[tuple[bytes, int]]) -> _Pass:
-    nearest = min(at for _, at in places)
-    farthest = max(len(needle) for needle, _ in places)
-    return _Pass(re.compile(pattern), tuple(places), nearest, farthest)
+    def __init__(self, pattern: bytes, places: Sequence[tuple[bytes, int]]) -> None:
+        self.pattern = re.compile(pattern)
+        self.places = places
+        #: Where a match may begin, from where a needle does; and where a needle ends.
+        self.nearest = min(at for _, at in places)
+        self.farthest = max(len(needle) for needle, _ in places)
 
 
 def _around(needle: bytes, at: int) -> bytes:
