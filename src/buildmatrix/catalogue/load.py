@@ -216,13 +216,13 @@ def _sequence(files: Iterable[DataFile], table: str) -> tuple[Owned[Any], ...]:
 
 
 def _index(files: Iterable[DataFile], table: str) -> GlobIndex[Owned[Any]]:
-    keys = _KEYS.get(table, lambda glob: (glob,))
+    keys = _KEYS.get(table)
     return GlobIndex(
         (key, Owned(entry, file.backend, file.vendor, glob))
         for file in files
         for entry in getattr(file, table)
         for glob in (entry.paths if table == "roots" else entry.names)
-        for key in keys(glob)
+        for key in (keys(glob) if keys is not None else (glob,))
     )
 
 

@@ -213,7 +213,7 @@ def _stream_members(source: Slice, name: str, most: int) -> Iterator[ContainerMe
     listed = _archive_lister(source.read(0, min(HEAD, source.size)))
     if listed is not None:
         for inner, data in listed(source):
-            yield ContainerMember(inner, data.size, None, partial(nullcontext, data))
+            yield ContainerMember(inner, data.size, None, partial(_open_stored, data))
         return
     forward = ForwardSource(_decompressed(source, most))
     listed = _archive_lister(forward.read(0, HEAD))
@@ -237,6 +237,10 @@ def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
             yield member.name, member.data
         elif member.kind == "file":
             raise Unreadable(f"{member.name[:200]!r} is a sparse file, which is not read")
+
+
+def _open_stored(data: Slice) -> AbstractContextManager[RandomAccess]:
+    return nullcontext(data)
 
 
 def _open_forward(data: Slice) -> AbstractContextManager[RandomAccess]:
@@ -333,7 +337,7 @@ def _pyinstaller_members(source: Slice) -> Iterator[ContainerMember]:
         if plain > packed * MAX_INFLATION + LARGEST_HELD:
             raise Unreadable("a member of the PyInstaller archive is a bomb")
         data = Slice(source, start + offset, packed)
-        opened = partial(_open_deflated, data, plain) if deflated else partial(nullcontext, data)
+        opened = partial(_open_deflated, data, plain) if deflated else partial(_open_stored, data)
         yield ContainerMember(name.decode("utf-8", "backslashreplace"), plain, packed, opened)
 
 
