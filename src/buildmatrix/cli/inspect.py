@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,26 +17,36 @@ from buildmatrix.base.errors import EXIT_OK, ComponentError, UndecidedError, Usa
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
+    cache_option,
     engine_option,
-    format_option,
-    image_options,
     load_targets,
     option,
-    output_option,
-    wheel_options,
-    workspace,
+    stack_options,
+    take,
+    wheels_offline_option,
 )
-from buildmatrix.cli.output import write_document
+from buildmatrix.cli.output import Output, write_document, writes_one
 from buildmatrix.cli.progress import set_aside
+from buildmatrix.commands.options import CommandOptions, ImageOptions
+from buildmatrix.commands.options import option as option_field
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:
     from buildmatrix.matrix.model import Target
-    from buildmatrix.reports.drawings import Drawing
     from buildmatrix.reports.inspect import Inspection, Machines
     from buildmatrix.sources.model import ReadingOptions, Source
 
 
+@dataclass(frozen=True, kw_only=True)
+class LookOptions(CommandOptions, ImageOptions):
+    """Options of both commands, behind their own."""
+
+    deep: bool = option_field(False, "For `lock:` and similar sources: read whole wheels.")
+
+
+_look_options = take(
+    LookOptions, platform=wheels_offline_option, last=stack_options(cache_option, engine_option)
+)
 #: Formats that only the graph of libraries has.
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 
@@ -49,33 +59,24 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
     metavar="FILE|SOURCE...",
     shell_complete=completing.sources,
 )
-@format_option(
-    "format_",
+@writes_one(
     [*names(INSPECT), *_DRAWN],
     "dot and mermaid draw which distribution links whose libraries.",
+    option("--graph", is_flag=True, help="With json: the graph of libraries, as in the drawings."),
 )
-@option("--graph", is_flag=True, help="With json: the graph of libraries, as in the drawings.")
-@output_option()
 @option("--select", metavar="TARGET", help="Show which device code is not usable on this target.")
 @option("--backend", metavar="NAME", help="For `lock:` and similar sources: the backend.")
-@wheel_options
-@image_options
-@engine_option
+@_look_options
 @click.pass_obj
 def inspect_command(
     settings: CommandSettings,
+    look: LookOptions,
     /,
     sources: tuple[str, ...],
-    format_: str,
     graph: bool,
-    output: Path | None,
+    to: Output,
     select: str | None,
     backend: str | None,
-    deep: bool,
-    offline: bool,
-    engine: str,
-    platform: str | None,
-    no_cache: bool,
 ) -> int:
     """Show what each FILE says: an ELF object, a file of device code, or a wheel.
 
@@ -88,57 +89,49 @@ def inspect_command(
     from buildmatrix.reports.inspect import Inspections
 
     machines = target = None
-    if graph or format_ in _DRAWN:
+    is_drawn = graph or to.pairs[0][0] in _DRAWN
+    if is_drawn:
         if len(sources) > 1:
             raise UsageError("one picture shows one SOURCE; name only one")
-        if format_ not in names(DRAWING):
+        if to.pairs[0][0] not in names(DRAWING):
             raise UsageError("--graph draws: give --format json, dot or mermaid with it")
     elif select is not None:
         selected = load_targets(settings, (select,), None)
         machines, target = find_machines(*selected, select), selected[1][0]
-    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
+    here = look.workspace
     spec = here.declared()
     parsed = [here.parse(source, "inspect", spec) for source in sources]
-    with here.reading(platform=platform, deep=deep) as usual:
+    with here.reading(platform=look.platform, deep=look.deep) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
-        if graph or format_ in _DRAWN:
-            drawing = _drawn(parsed[0], options)
+        if is_drawn:
+            from buildmatrix.commands.inspect.library_graph import draw_libraries
+            from buildmatrix.commands.why.run import load_graph
+
+            graph_of = load_graph(parsed[0], options)
+            drawing = draw_libraries(graph_of.source, graph_of.graph, graph_of.evidence)
         else:
             inspections = tuple(_inspection(source, options, machines, target) for source in parsed)
-    if graph or format_ in _DRAWN:
-        write_document(DRAWING, drawing, [(format_, None)], output)
+    if is_drawn:
+        write_document(DRAWING, drawing, to.pairs, to.file)
         return EXIT_OK
-    write_document(INSPECT, Inspections(inspections), [(format_, None)], output)
-    return (
-        UndecidedError.exit_code
-        if any(inspection.unread for inspection in inspections)
-        else EXIT_OK
-    )
+    write_document(INSPECT, Inspections(inspections), to.pairs, to.file)
+    is_unread = any(inspection.unread for inspection in inspections)
+    return UndecidedError.exit_code if is_unread else EXIT_OK
 
 
 def _inspection(
     source: Source, options: ReadingOptions, machines: Machines | None, target: Target | None
 ) -> Inspection:
     from buildmatrix.catalogue.load import load
-    from buildmatrix.commands.inspect.look import inspect, inspect_tree
+    from buildmatrix.commands.inspect.look import find_target_machines, inspect, inspect_tree
 
     if source.single_file is not None:
         catalogue = load(options.data_files())
         return inspect(source.single_file, catalogue, options.cache(), machines, target)
-    from buildmatrix.commands.inspect.look import find_target_machines
-
     facts = source.facts(options)
     if machines is None and facts.target is not None:
         machines, target = find_target_machines(*facts.target), facts.target[0]
     return inspect_tree(facts.label, facts.inventory, load(facts.catalogue), machines, target)
-
-
-def _drawn(source: Source, options: ReadingOptions) -> Drawing:
-    from buildmatrix.commands.inspect.library_graph import draw_libraries
-    from buildmatrix.commands.why.run import load_graph
-
-    graph = load_graph(source, options)
-    return draw_libraries(graph.source, graph.graph, graph.evidence)
 
 
 #: Libraries that it takes some seconds to judge.
@@ -151,23 +144,17 @@ _MANY = 5000
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @option("--select", metavar="TARGET", help="Judge it as this target of the specification.")
 @option("--lock", type=click.Path(path_type=Path), help="Lock from which SOURCE was installed.")
-@wheel_options
-@image_options
-@engine_option
+@_look_options
 @click.pass_obj
 def explore_command(
     settings: CommandSettings,
+    look: LookOptions,
     /,
     source: str,
     backend: str | None,
     runtime: str,
     select: str | None,
     lock: Path | None,
-    deep: bool,
-    offline: bool,
-    platform: str | None,
-    no_cache: bool,
-    engine: str,
 ) -> int:
     """Show SOURCE on the screen: by layer, distribution, library and vendor, the largest first.
 
@@ -186,10 +173,10 @@ def explore_command(
         if len(targets) > 1:
             raise UsageError(f"--select {select} fits {len(targets)} targets; name one of them")
         declared = spec_of_target, targets[0]
-    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
+    here = look.workspace
     spec = here.declared()
     parsed = here.parse(source, "explore", spec)
-    with here.reading(platform=platform, deep=deep) as usual:
+    with here.reading(platform=look.platform, deep=look.deep) as usual:
         facts = parsed.facts(replace(usual, spec=spec, lock=lock, select=select, backend=backend))
     with ExitStack() as stack:
         libraries = len(facts.inventory.binaries)

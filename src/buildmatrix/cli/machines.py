@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.api.machines import DoctorOptions, doctor
-from buildmatrix.base.errors import (
-    EXIT_OK,
-    UsageError,
-)
+from buildmatrix.base.errors import EXIT_OK, UsageError
 from buildmatrix.base.text import JSON, STYLED
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say, write
@@ -20,18 +16,15 @@ from buildmatrix.cli.options import (
     CommandSettings,
     add_global_options,
     format_option,
-    formats_option,
     load,
     load_targets,
     option,
     output_option,
     take,
 )
-from buildmatrix.cli.output import Output, check_formats, write_document
+from buildmatrix.cli.output import Output, writes
+from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import DOCTOR, NODE_CLASSES, names
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("doctor")
@@ -56,7 +49,6 @@ def doctor_command(options: DoctorOptions, /, format_: str) -> int:
     return Output([(format_, None)], None).write(doctor(options))
 
 
-FORMATS = names(NODE_CLASSES)
 _files = click.argument(
     "files", nargs=-1, required=True, metavar="FILE|-...", shell_complete=completing.files
 )
@@ -100,16 +92,9 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     "check", short_help="Compare the node classes with a list of machines."
 )
 @_files
-@formats_option(FORMATS)
-@output_option()
+@writes(NODE_CLASSES)
 @click.pass_obj
-def check(
-    settings: CommandSettings,
-    /,
-    files: tuple[str, ...],
-    formats: tuple[str, ...],
-    output: Path | None,
-) -> int:
+def check(settings: CommandSettings, /, files: tuple[str, ...], to: Output) -> int:
     """Compare the node classes of the specification with the machines in FILE.
 
     0: all are what their class says. 1: some have drifted, a class has no machine, or machines with
@@ -120,7 +105,6 @@ def check(
     from buildmatrix.commands.node_classes.comparing import exit_code
     from buildmatrix.commands.node_classes.lists import read_nodes
 
-    pairs = check_formats(formats, output, FORMATS)
     spec = load(settings)
     if not spec.node_classes:
         raise UsageError(
@@ -128,8 +112,7 @@ def check(
         )
     catalogue = load_catalogue(spec.catalogue_files)
     held = compare(spec, files, read_nodes(files, catalogue), catalogue)
-    write_document(NODE_CLASSES, held, pairs, output)
-    return exit_code(held)
+    return to.write(CommandResult(held, exit_code(held), NODE_CLASSES))
 
 
 for _name, _command in list(node_classes_command.commands.items()):

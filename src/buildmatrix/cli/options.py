@@ -229,12 +229,6 @@ def output_option(text: str = "File; - is stdout.") -> Decorator:
 # Images, wheels and engines
 
 
-platform_option = option(
-    "--platform",
-    metavar="OS/ARCH",
-    help="Platform of a multi-platform image.  [default: this machine's]",
-)
-
 cache_option = option(
     "--no-cache", is_flag=True, help="Ignore the cache and read everything again."
 )
@@ -246,17 +240,9 @@ store_option = option(
     help="Share facts with other machines: a folder, or the URL of an fsspec driver.",
 )
 
-image_options = stack_options(platform_option, cache_option)
-
 wheels_offline_option = option(
     "--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."
 )
-
-wheel_options = stack_options(
-    option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
-    wheels_offline_option,
-)
-
 
 engine_option = option(
     "--engine",

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from buildmatrix.base.progress import Ending, Progress, Silent
 from buildmatrix.base.text import printable, shown
@@ -20,9 +19,6 @@ from buildmatrix.cli import console
 from buildmatrix.cli.displays import Display, LiveTable, PlainLines
 from buildmatrix.cli.options import CommandSettings
 from buildmatrix.facts.inventory.workers import COMPANIONS
-
-if TYPE_CHECKING:
-    pass
 
 #: Seconds that a thread gets to finish what it prints.
 _GRACE = 1.0
