@@ -10,10 +10,10 @@ from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.base.text import count, listing, printable
 from buildmatrix.images.oci.documents import INDEXES, Platform, choose, images_in, index_of
 from buildmatrix.judge.acceptance import ran_out
-from buildmatrix.judge.model import Gate, GateState
+from buildmatrix.judge.model import GateState
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.reference import Reference
-from buildmatrix.reports.verify import Proof, Reason, Refusal, Verification
+from buildmatrix.reports.verify import Proof, Refusal, Verification
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import AttachedEnvelope, AttestationReader
 from buildmatrix.signing.documents import IN_TOTO, Envelope
@@ -72,16 +72,14 @@ def verify_envelopes(
 
     A payload without a trusted signature is never parsed.
     """
-    sifted = VerifiedEnvelopes()
+    verified = VerifiedEnvelopes()
     for item in envelopes:
-        try:
-            signed = _verify_envelope(item, digest, demands)
-        except _RefusedError as refused:
-            sifted.refusals.append(Refusal(refused.reason, str(refused)))
-            continue
-        if signed is not None:
-            sifted.signed.append(signed)
-    return sifted
+        outcome = _verify_envelope(item, digest, demands)
+        if isinstance(outcome, Refusal):
+            verified.refusals.append(outcome)
+        elif outcome is not None:
+            verified.signed.append(outcome)
+    return verified
 
 
 def select_newest(signed: Sequence[SignedVerdict], backend: str) -> SignedVerdict | Refusal:
@@ -102,111 +100,23 @@ def find_unmet_demands(held: TargetVerdict, demands: AdmissionDemands) -> Iterat
             "other-platform",
             f"the image was judged for {held.target.platform}, and not for {demands.platform}",
         )
-    yield from _check_gates(held, smoke=demands.smoke)
+    required = [gate for gate in held.required if demands.smoke or gate != "smoke"]
+    for gate, state in {gate: held.gates.get(gate, "not-run") for gate in required}.items():
+        if state != "passed":
+            yield Refusal("gate", f"the gate {gate} {_STATES[state]}")
+    for gate, state in held.gates.items():
+        if gate not in required and state in ("failed", "undecided"):
+            yield Refusal("gate", f"the gate {gate} {_STATES[state]}")
     if held.counts.error:
         yield Refusal(
             "finding",
             f"{count(held.counts.error, 'error')} open: it was built with "
             f"--fail-on {held.rules.fail_on}",
         )
-    yield from _check_acceptances(held, demands.today)
-    yield from _check_age(held, demands)
-
-
-class _RefusedError(Exception):
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason: Reason = reason
-
-
-def _verify_envelope(
-    item: AttachedEnvelope, digest: str, demands: AdmissionDemands
-) -> SignedVerdict | None:
-    """Return an envelope's verdict about `digest`; None if it has no verdict at all."""
-    name = f"the attestation {item.place[:_SHOWN]}"
-    envelope = item.envelope
-    if item.trouble == "gone":
-        raise _RefusedError("stripped", f"{name} is listed, and the registry does not have it")
-    if envelope is None:
-        raise _RefusedError("unreadable", f"{name} cannot be read: {item.why}")
-    if not envelope.signatures:
-        raise _RefusedError("stripped", f"{name} has lost its signature")
-    signer = _find_signer(item, envelope, name, demands)
-    if envelope.payload_type != IN_TOTO:
-        return None
-    try:
-        said = documents.parse_statement(envelope.payload)
-        if said.predicate_type != verdict.PREDICATE_TYPE:
-            return None
-        held = verdict.parse(bytes(said.predicate))
-    except ValueError as error:
-        raise _RefusedError("unreadable", f"{name} cannot be read: {error}") from None
-    if not said.is_about(digest):
-        others = listing(
-            f"{algorithm}:{value[:12]}"
-            for subject in said.subject
-            for algorithm, value in subject.digest.items()
-        )
-        raise _RefusedError("other-image", f"{name} is about another image ({others or 'none'})")
-    return SignedVerdict(item.place, signer, held)
-
-
-def _find_signer(
-    item: AttachedEnvelope, envelope: Envelope, name: str, demands: AdmissionDemands
-) -> PublicKey | Identity:
-    """Return the trusted signer of an envelope. Raises `_RefusedError`."""
-    key = envelope.find_signer(demands.keys)
-    if key is not None:
-        return key
-    if item.certified and demands.certificates is not None:
-        try:
-            return demands.certificates.verify_signer(item.certified, envelope)
-        except CertificateError as error:
-            raise _RefusedError(error.reason, f"{name} {error}") from None
-    if item.certified:
-        raise _RefusedError(
-            "other-key", f"{name} is signed without a key; say by whom with --identity and --issuer"
-        )
-    if not demands.keys and not item.hint:
-        raise _RefusedError("stripped", f"{name} has no certificate with it, which says who signed")
-    if item.hint in {trusted.hint for trusted in demands.keys}:
-        raise _RefusedError("changed", f"{name} was changed after it was signed")
-    signer = f" ({item.hint[:_SHOWN]})" if item.hint else ""
-    another = "another key" if demands.keys else "a key, and not by an identity"
-    raise _RefusedError(
-        "other-key",
-        f"{name} is signed by {another}{signer}"
-        + ("" if item.hint else ", or was changed after it was signed"),
-    )
-
-
-def _runs_on(platform: Platform, held: TargetVerdict) -> bool:
-    try:
-        return platform.runs(Platform.parse(held.target.platform))
-    except UndecidedError:
-        return False
-
-
-def _check_gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:
-    required: list[Gate] = [gate for gate in held.required if smoke or gate != "smoke"]
-    for gate in required:
-        state = held.gates.get(gate, "not-run")
-        if state != "passed":
-            yield Refusal("gate", f"the gate {gate} {_STATES[state]}")
-    failed = [gate for gate, state in held.gates.items() if state in ("failed", "undecided")]
-    for gate in failed:
-        if gate not in required:
-            yield Refusal("gate", f"the gate {gate} {_STATES[held.gates[gate]]}")
-
-
-def _check_acceptances(held: TargetVerdict, today: date) -> Iterator[Refusal]:
     for finding in held.findings:
-        over = ran_out(finding.rule, finding.distribution, finding.accepted, today)
+        over = ran_out(finding.rule, finding.distribution, finding.accepted, demands.today)
         if over is not None:
             yield Refusal("expired", over)
-
-
-def _check_age(held: TargetVerdict, demands: AdmissionDemands) -> Iterator[Refusal]:
     if demands.max_age is None:
         return
     try:
@@ -222,6 +132,76 @@ def _check_age(held: TargetVerdict, demands: AdmissionDemands) -> Iterator[Refus
         )
 
 
+def _verify_envelope(
+    item: AttachedEnvelope, digest: str, demands: AdmissionDemands
+) -> SignedVerdict | Refusal | None:
+    """Return an envelope's verdict about `digest`; None if it has no verdict at all."""
+    name = f"the attestation {item.place[:_SHOWN]}"
+    envelope = item.envelope
+    if item.trouble == "gone":
+        return Refusal("stripped", f"{name} is listed, and the registry does not have it")
+    if envelope is None:
+        return Refusal("unreadable", f"{name} cannot be read: {item.why}")
+    if not envelope.signatures:
+        return Refusal("stripped", f"{name} has lost its signature")
+    signer = _find_signer(item, envelope, name, demands)
+    if isinstance(signer, Refusal):
+        return signer
+    if envelope.payload_type != IN_TOTO:
+        return None
+    try:
+        said = documents.parse_statement(envelope.payload)
+        if said.predicate_type != verdict.PREDICATE_TYPE:
+            return None
+        held = verdict.parse(bytes(said.predicate))
+    except ValueError as error:
+        return Refusal("unreadable", f"{name} cannot be read: {error}")
+    if not said.is_about(digest):
+        others = listing(
+            f"{algorithm}:{value[:12]}"
+            for subject in said.subject
+            for algorithm, value in subject.digest.items()
+        )
+        return Refusal("other-image", f"{name} is about another image ({others or 'none'})")
+    return SignedVerdict(item.place, signer, held)
+
+
+def _find_signer(
+    item: AttachedEnvelope, envelope: Envelope, name: str, demands: AdmissionDemands
+) -> PublicKey | Identity | Refusal:
+    """Return the trusted signer of an envelope, or the reason why it has none."""
+    key = envelope.find_signer(demands.keys)
+    if key is not None:
+        return key
+    if item.certified and demands.certificates is not None:
+        try:
+            return demands.certificates.verify_signer(item.certified, envelope)
+        except CertificateError as error:
+            return Refusal(error.reason, f"{name} {error}")
+    if item.certified:
+        return Refusal(
+            "other-key", f"{name} is signed without a key; say by whom with --identity and --issuer"
+        )
+    if not demands.keys and not item.hint:
+        return Refusal("stripped", f"{name} has no certificate with it, which says who signed")
+    if item.hint in {trusted.hint for trusted in demands.keys}:
+        return Refusal("changed", f"{name} was changed after it was signed")
+    signer = f" ({item.hint[:_SHOWN]})" if item.hint else ""
+    another = "another key" if demands.keys else "a key, and not by an identity"
+    return Refusal(
+        "other-key",
+        f"{name} is signed by {another}{signer}"
+        + ("" if item.hint else ", or was changed after it was signed"),
+    )
+
+
+def _runs_on(platform: Platform, held: TargetVerdict) -> bool:
+    try:
+        return platform.runs(Platform.parse(held.target.platform))
+    except UndecidedError:
+        return False
+
+
 def verify(
     registry: Registry, source: str, reference: Reference, demands: AdmissionDemands
 ) -> Verification:
@@ -232,7 +212,7 @@ def verify(
     """
     top = registry.resolve(reference)
     image = reference.at(top.digest)
-    envelopes, kinds = VerifiedEnvelopes(), ""
+    kinds = ""
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
         if demands.platform is not None:
