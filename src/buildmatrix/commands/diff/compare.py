@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import SequenceMatcher
+from itertools import takewhile
 
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.base.text import listing
@@ -23,7 +24,6 @@ from buildmatrix.judge.model import (
     VERDICT_RANK,
     Finding,
     Verdict,
-    VerdictName,
     keep_worst,
 )
 from buildmatrix.judge.registry import RULES
@@ -55,54 +55,47 @@ HIDDEN = "(not shown)"
 _SHELL = re.compile(r"^(RUN )?(\|\d+ .*?)?/bin/(ba)?sh -c (#\(nop\) )?")
 
 
-def compare_layers(before: Sequence[Layer], after: Sequence[Layer]) -> LayersChange:
-    """Return added, removed and changed layers, from the bottom.
+def _compare_layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
+    """Return added, removed and changed layers, from the bottom; None without the layers of both.
 
     Above the first different layer all digests differ, so layers are matched by their instructions.
     """
-    same = 0
-    for item, other in zip(before, after, strict=False):
-        if item.digest != other.digest:
-            break
-        same += 1
-    return LayersChange(
-        len(before),
-        len(after),
-        same,
-        sum(layer.hidden for layer in before),
-        sum(layer.hidden for layer in after),
-        tuple(_match_layers(before[same:_MOST], after[same:_MOST], same)),
-    )
-
-
-def _match_layers(
-    before: Sequence[Layer], after: Sequence[Layer], same: int
-) -> Iterator[LayerChange]:
-    old_steps, new_steps = (
-        [_format_instruction(layer) or layer.digest for layer in side] for side in (before, after)
-    )
-    matcher = SequenceMatcher(None, old_steps, new_steps, autojunk=False)
+    if before.kind != "image" or after.kind != "image":
+        return None
+    if before.layers is None or after.layers is None:
+        unknown = [side.source for side in (before, after) if side.layers is None]
+        notes.append(f"layers are not compared: those of {listing(unknown)} were not read")
+        return None
+    digests = zip(before.layers, after.layers, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0].digest == pair[1].digest, digests))
+    old, new = before.layers[same:_MOST], after.layers[same:_MOST]
+    steps = [[_format_instruction(item) or item.digest for item in side] for side in (old, new)]
+    changes: list[LayerChange] = []
+    matcher = SequenceMatcher(None, *steps, autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
+        gone, came = old[start:end], new[new_start:new_end]
         if tag == "equal":
-            for old, new in zip(range(start, end), range(new_start, new_end), strict=True):
-                if before[old].digest != after[new].digest:
-                    yield _make_change("changed", same + new, before[old], after[new])
+            changes += (
+                LayerChange("changed", index, _format_instruction(now), was.size, now.size)
+                for index, (was, now) in enumerate(zip(gone, came, strict=True), same + new_start)
+                if was.digest != now.digest
+            )
             continue
-        for old in range(start, end):
-            yield _make_change("removed", same + old, before[old], None)
-        for new in range(new_start, new_end):
-            yield _make_change("added", same + new, None, after[new])
-
-
-def _make_change(change: Change, index: int, old: Layer | None, new: Layer | None) -> LayerChange:
-    latest = new or old
-    assert latest is not None
-    return LayerChange(
-        change,
-        index,
-        _format_instruction(latest),
-        old.size if old else None,
-        new.size if new else None,
+        changes += (
+            LayerChange("removed", index, _format_instruction(layer), layer.size, None)
+            for index, layer in enumerate(gone, same + start)
+        )
+        changes += (
+            LayerChange("added", index, _format_instruction(layer), None, layer.size)
+            for index, layer in enumerate(came, same + new_start)
+        )
+    return LayersChange(
+        len(before.layers),
+        len(after.layers),
+        same,
+        sum(layer.hidden for layer in before.layers),
+        sum(layer.hidden for layer in after.layers),
+        tuple(changes),
     )
 
 
@@ -112,13 +105,17 @@ def _format_instruction(layer: Layer) -> str:
     return _SHELL.sub(lambda match: "" if match[4] else "RUN ", text).removesuffix(" # buildkit")
 
 
-def compare_environment(
-    before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[VariableChange, ...]:
+def _compare_environment(
+    before: Side, after: Side, notes: list[str]
+) -> tuple[VariableChange, ...] | None:
     """Return added, removed and changed variables, by name; secret values are hidden."""
+    if before.environment is None or after.environment is None:
+        if (before.kind == "image") != (after.kind == "image"):
+            notes.append("layers and environment are not compared: only one side is an image")
+        return None
     changes = []
-    for name in sorted({*before, *after}):
-        old, new = before.get(name), after.get(name)
+    for name in sorted({*before.environment, *after.environment}):
+        old, new = before.environment.get(name), after.environment.get(name)
         if old == new:
             continue
         change: Change = "added" if old is None else "removed" if new is None else "changed"
@@ -134,25 +131,14 @@ def compare_environment(
 _Key = tuple[str, str]
 
 
-def pair_targets(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Map the targets of either side to their names in the comparison.
-
-    If each side has one target, these are compared under any names.
-    """
-    if len(before.targets) == len(after.targets) == 1:
-        return dict.fromkeys(before.targets, ""), dict.fromkeys(after.targets, "")
-    return {id: id for id in before.targets}, {id: id for id in after.targets}
-
-
-def compare_findings(before: Side, after: Side) -> FindingChanges:
+def _compare_findings(before: Side, after: Side) -> FindingChanges:
     """Return new, removed and changed findings, by severity, and the number of the others.
 
     Findings are the same if they have the same fingerprint and target: a finding outlives an
-    upgrade of its distribution.
+    upgrade of its distribution. If each side has one target, these are compared under any names.
     """
-    names = pair_targets(before, after)
-    old = _index_findings(before.findings or (), names[0])
-    new = _index_findings(after.findings or (), names[1])
+    is_pair = len(before.targets) == len(after.targets) == 1
+    old, new = _index_findings(before, is_pair), _index_findings(after, is_pair)
     changed = []
     for key in old.keys() & new.keys():
         was, now = old[key], new[key]
@@ -166,10 +152,11 @@ def compare_findings(before: Side, after: Side) -> FindingChanges:
     )
 
 
-def _index_findings(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
+def _index_findings(side: Side, is_pair: bool) -> dict[_Key, Finding]:
     by_key: dict[_Key, Finding] = {}
-    for finding in findings:
-        by_key.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
+    for finding in side.findings or ():
+        target = "" if is_pair and finding.target in side.targets else finding.target
+        by_key.setdefault((target, finding.fingerprint), finding)
     return by_key
 
 
@@ -185,7 +172,7 @@ def _sort_key(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
     )
 
 
-def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
+def _compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
     """Return changed verdicts, the worst current ones first."""
     old, new = _find_worst(before.verdicts or ()), _find_worst(after.verdicts or ())
     changes = []
@@ -205,9 +192,12 @@ def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
                 other.foreign_bytes if other else 0,
             )
         )
-    return tuple(
-        sorted(changes, key=lambda change: (-_rank(change.after), change.name, change.backend))
-    )
+
+    def rank(change: VerdictChange) -> tuple[int, str, str]:
+        worst = -1 if change.after is None else VERDICT_RANK[change.after]
+        return -worst, change.name, change.backend
+
+    return tuple(sorted(changes, key=rank))
 
 
 def _find_worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
@@ -215,10 +205,6 @@ def _find_worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
     for verdict in verdicts:
         keep_worst(worst, (verdict.name, verdict.backend), verdict)
     return worst
-
-
-def _rank(verdict: VerdictName | None) -> int:
-    return -1 if verdict is None else VERDICT_RANK[verdict]
 
 
 #: Codes of the rules about files that only layers show.
@@ -285,50 +271,33 @@ def _compare_judgements(
             f"{listing(after.backends)}; --backend judges both for one"
         )
         return None, None
-    changes = compare_findings(*_drop_hidden(before, after, notes))
-    return changes, compare_verdicts(before, after)
-
-
-def _drop_hidden(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
-    """Drop findings that only an image's layers show, unless both sides have layers."""
+    verdicts = _compare_verdicts(before, after)
+    # Findings that only an image's layers show count if both sides have layers.
     unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
-    findings = [
-        finding
+    plain = [
+        tuple(finding for finding in side.findings or () if finding.rule not in _HIDDEN)
         for side in (before, after)
-        for finding in side.findings or ()
-        if finding.rule in _HIDDEN
     ]
-    if not unread or not findings:
-        return before, after
-    notes.append(
-        f"{listing(_HIDDEN)} (what later layers hide) is not compared: the layers of "
-        f"{listing(unread)} were not read; --layers reads them"
-    )
-    return _without_hidden(before), _without_hidden(after)
-
-
-def _without_hidden(side: Side) -> Side:
-    return replace(
-        side,
-        findings=tuple(finding for finding in side.findings or () if finding.rule not in _HIDDEN),
-    )
+    if unread and plain != [before.findings, after.findings]:
+        notes.append(
+            f"{listing(_HIDDEN)} (what later layers hide) is not compared: the layers of "
+            f"{listing(unread)} were not read; --layers reads them"
+        )
+        before, after = replace(before, findings=plain[0]), replace(after, findings=plain[1])
+    return _compare_findings(before, after), verdicts
 
 
 def _compare_libraries(
     before: Side, after: Side, notes: list[str]
 ) -> tuple[LibraryChange, ...] | None:
     if before.libraries is None or after.libraries is None:
+        names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
         notes.append(
             "libraries, their versions, and bytes by vendor are not compared: "
-            f"{_describe_lack(before, after)} only what rules found"
+            f"{' and '.join(names)} {'shows' if len(names) == 1 else 'show'} only what rules found"
         )
         return None
     return compare_libraries(before.libraries, after.libraries)
-
-
-def _describe_lack(before: Side, after: Side) -> str:
-    names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
-    return f"{' and '.join(names)} {'shows' if len(names) == 1 else 'show'}"
 
 
 def _compare_architectures(
@@ -364,28 +333,6 @@ def _compare_vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | No
     return tuple(
         VendorChange(*key, old.get(key, 0), new.get(key, 0)) for key in sorted({*old, *new})
     )
-
-
-def _compare_layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
-    if before.kind != "image" or after.kind != "image":
-        return None
-    if before.layers is None or after.layers is None:
-        unknown = [side.source for side in (before, after) if side.layers is None]
-        notes.append(f"layers are not compared: those of {listing(unknown)} were not read")
-        return None
-    return compare_layers(before.layers, after.layers)
-
-
-def _compare_environment(
-    before: Side, after: Side, notes: list[str]
-) -> tuple[VariableChange, ...] | None:
-    old: Mapping[str, str] | None = before.environment
-    new: Mapping[str, str] | None = after.environment
-    if old is None or new is None:
-        if (before.kind == "image") != (after.kind == "image"):
-            notes.append("layers and environment are not compared: only one side is an image")
-        return None
-    return compare_environment(old, new)
 
 
 # Whole comparison, and its exit code

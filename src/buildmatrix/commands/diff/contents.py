@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from buildmatrix.base.parsing import natural, version_or_none
 from buildmatrix.base.text import count, listing, size
@@ -43,34 +44,27 @@ def compare_architectures(
     Added and removed distributions are reported elsewhere. `whole` is True if all device code of
     both sides is known; otherwise there is no overall comparison.
     """
-    changes = []
-    for vendor in sorted({key[1] for key in (*before, *after)}) if whole else ():
-        changes.append(
-            _make_change(None, vendor, _merge_vendor(before, vendor), _merge_vendor(after, vendor))
-        )
     both = set(in_both)
-    for key in sorted({*before, *after}):
-        if key[0] in both:
-            nothing: frozenset[str] = frozenset()
-            changes.append(_make_change(*key, before.get(key, nothing), after.get(key, nothing)))
-    return tuple(change for change in changes if change.gained or change.lost)
-
-
-def _merge_vendor(by_key: Architectures, vendor: str) -> frozenset[str]:
-    return frozenset(name for key, names in by_key.items() if key[1] == vendor for name in names)
-
-
-def _make_change(
-    distribution: str | None, vendor: str, before: frozenset[str], after: frozenset[str]
-) -> ArchitectureChange:
-    return ArchitectureChange(
-        distribution, vendor, _sort_naturally(after - before), _sort_naturally(before - after)
-    )
-
-
-def _sort_naturally(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort naturally: `sm_90` before `sm_120`."""
-    return tuple(sorted(names, key=natural))
+    keys = sorted({*before, *after})
+    vendors = sorted({vendor for _, vendor in keys}) if whole else []
+    places: list[tuple[str | None, str]] = [(None, vendor) for vendor in vendors]
+    places += (key for key in keys if key[0] in both)
+    changes = []
+    for distribution, vendor in places:
+        old, new = (
+            {
+                name
+                for key, names in side.items()
+                if key[1] == vendor and distribution in (None, key[0])
+                for name in names
+            }
+            for side in (before, after)
+        )
+        if old != new:
+            # Naturally: `sm_90` before `sm_120`.
+            gained, lost = (tuple(sorted(names, key=natural)) for names in (new - old, old - new))
+            changes.append(ArchitectureChange(distribution, vendor, gained, lost))
+    return tuple(changes)
 
 
 # Distributions
@@ -82,69 +76,48 @@ _STEPS: tuple[Step, ...] = ("major", "minor", "patch")
 #: Beginnings of details about a different file.
 _OTHER_FILE = ("other bytes", "another wheel")
 
-_DistributionKey = tuple[str, str]
-
 
 def compare_distributions(before: Side, after: Side) -> DistributionChanges:
     """Return the differences by name, and the number of unchanged distributions."""
     by_backend = len(before.backends) > 1 or len(after.backends) > 1
-    old, new = (
-        _group_distributions(before.held, by_backend),
-        _group_distributions(after.held, by_backend),
-    )
+    by_key: dict[tuple[str, str], tuple[list[HeldDistribution], list[HeldDistribution]]] = {}
+    for number, side in enumerate((before, after)):
+        for item in sorted(
+            side.held, key=lambda item: (item.name, item.version, item.sha256 or "")
+        ):
+            key = item.name, item.backend if by_backend else ""
+            by_key.setdefault(key, ([], []))[number].append(item)
     is_wheel = before.is_wheel and after.is_wheel
-    comparable = _is_comparable(before, after)
+    # Files can be compared if they come from the same kind of installer.
+    comparable = before.kind == after.kind or {before.kind, after.kind} == {"image", "tree"}
     changes: list[DistributionChange] = []
     same = 0
-    for key in sorted({*old, *new}):
-        change = _compare_distribution(
-            key, old.get(key, []), new.get(key, []), is_wheel, comparable
-        )
-        if change is None:
+    for key, (was, now) in sorted(by_key.items(), key=itemgetter(0)):
+        versions = tuple(item.version for item in was), tuple(item.version for item in now)
+        sizes = _sum_sizes(was), _sum_sizes(now)
+        if not was or not now:
+            change: Change = "removed" if was else "added"
+            changes.append(DistributionChange(change, *key, *versions, *sizes))
+            continue
+        single = (was[0], now[0]) if len(was) == len(now) == 1 else None
+        details = tuple(_find_details(*single, comparable)) if single else ()
+        if Counter(versions[0]) == Counter(versions[1]) and not details:
             same += 1
-        else:
-            changes.append(change)
+            continue
+        step: Step
+        step, is_downgrade = _find_step(*single, details) if single else ("", False)
+        before_lines, after_lines = (
+            {line for item in side for line in item.requires or () if is_wheel}
+            for side in (was, now)
+        )
+        added = tuple(sorted(after_lines - before_lines))
+        removed = tuple(sorted(before_lines - after_lines))
+        changes.append(
+            DistributionChange(
+                "changed", *key, *versions, *sizes, step, is_downgrade, details, added, removed
+            )
+        )
     return DistributionChanges(same, tuple(changes))
-
-
-def _group_distributions(
-    held: Iterable[HeldDistribution], by_backend: bool
-) -> Mapping[_DistributionKey, list[HeldDistribution]]:
-    by_key: dict[_DistributionKey, list[HeldDistribution]] = {}
-    for item in sorted(held, key=lambda item: (item.name, item.version, item.sha256 or "")):
-        by_key.setdefault((item.name, item.backend if by_backend else ""), []).append(item)
-    return by_key
-
-
-def _is_comparable(before: Side, after: Side) -> bool:
-    """True if the files of both sides come from the same kind of installer."""
-    installed = ("image", "tree")
-    return before.kind == after.kind or (before.kind in installed and after.kind in installed)
-
-
-def _compare_distribution(
-    key: _DistributionKey,
-    old: Sequence[HeldDistribution],
-    new: Sequence[HeldDistribution],
-    is_wheel: bool,
-    comparable: bool,
-) -> DistributionChange | None:
-    name, backend = key
-    before, after = (tuple(held.version for held in side) for side in (old, new))
-    sizes = _sum_sizes(old), _sum_sizes(new)
-    if not old or not new:
-        change: Change = "removed" if old else "added"
-        return DistributionChange(change, name, backend, before, after, *sizes)
-    single = (old[0], new[0]) if len(old) == len(new) == 1 else None
-    details = tuple(_find_details(*single, comparable)) if single else ()
-    if Counter(before) == Counter(after) and not details:
-        return None
-    added, removed = _compare_requirements(old, new) if is_wheel else ((), ())
-    step: Step
-    step, is_downgrade = _find_step(*single, details) if single else ("", False)
-    return DistributionChange(
-        "changed", name, backend, before, after, *sizes, step, is_downgrade, details, added, removed
-    )
 
 
 def _sum_sizes(held: Sequence[HeldDistribution]) -> int | None:
@@ -224,14 +197,6 @@ def _compare_files(
             yield f"{path} has another build id"
 
 
-def _compare_requirements(
-    old: Sequence[HeldDistribution], new: Sequence[HeldDistribution]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    before = {line for held in old for line in held.requires or ()}
-    after = {line for held in new for line in held.requires or ()}
-    return tuple(sorted(after - before)), tuple(sorted(before - after))
-
-
 # Vendor libraries and their versions.
 #
 # No source always has the version of a library, so the most exact one wins: the version of the
@@ -298,7 +263,8 @@ def _make_library(
     elif not version and item.toolkit:
         version, source = item.toolkit, "toolkit"
     return Library(
-        name=_library_stem(demangle(soname) or file),
+        # `libcudnn_ops` of `libcudnn_ops.so.9`.
+        name=(demangle(soname) or file).partition(".so")[0].removesuffix(".a"),
         vendor=item.vendor,
         backend=item.backend,
         role=item.role,
@@ -312,61 +278,44 @@ def _make_library(
     )
 
 
-def _library_stem(name: str) -> str:
-    """Return `libcudnn_ops` for `libcudnn_ops.so.9`."""
-    return name.partition(".so")[0].removesuffix(".a")
-
-
-_LibraryKey = tuple[str, str, bool]
-
-
 def compare_libraries(
     before: Sequence[Library], after: Sequence[Library]
 ) -> tuple[LibraryChange, ...]:
     """Return added, removed and changed libraries, by backend and name."""
-    old, new = _group_libraries(before), _group_libraries(after)
-    changes = (
-        _compare_library(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new})
-    )
-    return tuple(change for change in changes if change is not None)
-
-
-def _group_libraries(copies: Iterable[Library]) -> Mapping[_LibraryKey, list[Library]]:
-    by_key: dict[_LibraryKey, list[Library]] = {}
-    for library in copies:
-        by_key.setdefault((library.backend, library.name, library.is_static), []).append(library)
-    return by_key
-
-
-def _compare_library(
-    key: _LibraryKey, old: Sequence[Library], new: Sequence[Library]
-) -> LibraryChange | None:
-    # Copies are identified by version and owner; the path may depend on the Python.
-    copies = [
-        Counter((library.version, library.distribution) for library in side) for side in (old, new)
-    ]
-    major = _compare_majors(old, new) if old and new else ""
-    if copies[0] == copies[1] and not major:
-        return None
-    change: Change = "changed" if old and new else "removed" if old else "added"
-    latest = new or old
-    _, name, is_static = key
-    first = latest[0]
-    return LibraryChange(
-        change,
-        f"{name} (static)" if is_static else name,
-        first.vendor,
-        first.backend,
-        first.role,
-        tuple(sorted(library.version for library in old)),
-        tuple(sorted(library.version for library in new)),
-        first.version_of,
-        tuple(sorted({library.distribution for library in latest if library.distribution})),
-        major,
-        sum(library.size for library in old),
-        sum(library.size for library in new),
-        tuple(sorted(library.path for library in latest))[:_PATHS],
-    )
+    by_key: dict[tuple[str, str, bool], tuple[list[Library], list[Library]]] = {}
+    for number, side in enumerate((before, after)):
+        for library in side:
+            key = library.backend, library.name, library.is_static
+            by_key.setdefault(key, ([], []))[number].append(library)
+    changes = []
+    for (_, name, is_static), (old, new) in sorted(by_key.items(), key=itemgetter(0)):
+        # Copies are identified by version and owner; the path may depend on the Python.
+        copies = [
+            Counter((item.version, item.distribution) for item in side) for side in (old, new)
+        ]
+        major = _compare_majors(old, new) if old and new else ""
+        if copies[0] == copies[1] and not major:
+            continue
+        change: Change = "changed" if old and new else "removed" if old else "added"
+        latest = new or old
+        changes.append(
+            LibraryChange(
+                change,
+                f"{name} (static)" if is_static else name,
+                latest[0].vendor,
+                latest[0].backend,
+                latest[0].role,
+                tuple(sorted(library.version for library in old)),
+                tuple(sorted(library.version for library in new)),
+                latest[0].version_of,
+                tuple(sorted({library.distribution for library in latest} - {""})),
+                major,
+                sum(library.size for library in old),
+                sum(library.size for library in new),
+                tuple(sorted(library.path for library in latest))[:_PATHS],
+            )
+        )
+    return tuple(changes)
 
 
 def _compare_majors(old: Sequence[Library], new: Sequence[Library]) -> str:
@@ -379,9 +328,6 @@ def _compare_majors(old: Sequence[Library], new: Sequence[Library]) -> str:
     for number in numbers:
         before, after = (set(filter(None, map(number, side))) for side in (old, new))
         if before and after:
-            return f"{_join(before)} -> {_join(after)}" if after - before else ""
+            old_majors, new_majors = ("/".join(sorted(side)) for side in (before, after))
+            return f"{old_majors} -> {new_majors}" if after - before else ""
     return ""
-
-
-def _join(numbers: Iterable[str]) -> str:
-    return "/".join(sorted(numbers))
