@@ -10,7 +10,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import add_inventory
+from buildmatrix.commands.diff.sides import add_facts
 from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.device_code.model import DeviceCode
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
@@ -68,7 +68,8 @@ def tree(
 
 
 def side(inventory: Inventory, kind: Kind = "image", source: str = "docker:demo:1") -> Side:
-    return add_inventory(Side(source, kind), inventory, evidence(inventory, load()))
+    facts = add_facts(Side(source, kind), inventory, evidence(inventory, load()))
+    return changed(facts, vendors=None)
 
 
 def difference(before: Inventory, after: Inventory, kind: Kind = "image") -> Comparison:

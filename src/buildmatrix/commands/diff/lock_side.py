@@ -16,12 +16,11 @@ from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import DiffSettings, add_facts, add_lock
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Inventory, Unread
-from buildmatrix.locks.index.reading import CachingReader, Reader, key
+from buildmatrix.locks.index.reading import CachingReader, key
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.run.model import is_undecided
-from buildmatrix.sources.model import Declared, OnlineIndex
-from buildmatrix.sources.resolved import Resolved
+from buildmatrix.sources.model import Declared
 from buildmatrix.sources.wheels_on_index import (
     chosen_wheels,
     own_target,
@@ -40,15 +39,34 @@ def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
     Raises the errors of resolving, and `UsageError` if the target is ambiguous.
     """
     index, spec, text = settings.reading.index(), settings.spec(), source.text
-    globs, backends = _select_targets(source, spec, settings)
+    globs, backends = _choose_targets(source, spec, settings)
     resolved = same_for_all(text, resolved_for(source, spec, index, backends, globs))
     reader = CachingReader(index.reader)
     side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
-        side = _judge(side, resolved, reader, spec, settings, index)
-        inventory = _merge_audited(resolved, reader, side)
+        judge = judge_for(
+            spec, settings.waivers, settings.options.fail_on or "error", settings.today, ()
+        )
+        report = audit(side.source, [resolved], reader, judge, index.progress, deep=index.deep)
+        side = replace(
+            side,
+            targets={resolved.target.id: resolved.target.backend},
+            findings=report.findings,
+            verdicts=report.distributions,
+            unread=report.unread,
+            is_undecided=is_undecided(report),
+        )
+        # The audit knows which wheels need a deep read.
+        keys = [key(wheel) for wheel in chosen_wheels(resolved).wheels.values()]
+        parts = [reader.facts[name] for name in keys if name in reader.facts]
+        inventory = merge([part.inventory for part in parts], [part.members for part in parts])
+        inventory = replace(inventory, unread=side.unread)
     else:
-        inventory = _read_wheels(text, resolved, reader, index)
+        try:
+            inventory = read_wheels(resolved, reader, index.deep, index.progress)
+        except UndecidedError as error:
+            # The lock itself still has versions and wheels.
+            inventory = Inventory(unread=(Unread(text, error.message),))
     side = add_facts(side, inventory, evidence(inventory, load(settings.data_files)))
     return replace(
         add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target)),
@@ -56,7 +74,7 @@ def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
     )
 
 
-def _select_targets(
+def _choose_targets(
     source: Declared, spec: Spec | None, settings: DiffSettings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the targets of the specification, or backends, that a source is read for."""
@@ -73,44 +91,3 @@ def _select_targets(
     if match is None or match[1] not in load(settings.data_files).backends:
         return nothing
     return (), (f"{match[1]}{match[2]}",)
-
-
-def _judge(
-    side: Side,
-    resolved: Resolved,
-    reader: Reader,
-    spec: Spec | None,
-    settings: DiffSettings,
-    index: OnlineIndex,
-) -> Side:
-    judge = judge_for(
-        spec, settings.waivers, settings.options.fail_on or "error", settings.today, ()
-    )
-    report = audit(side.source, [resolved], reader, judge, index.progress, deep=index.deep)
-    return replace(
-        side,
-        targets={resolved.target.id: resolved.target.backend},
-        findings=report.findings,
-        verdicts=report.distributions,
-        unread=report.unread,
-        is_undecided=is_undecided(report),
-    )
-
-
-def _merge_audited(resolved: Resolved, reader: CachingReader, side: Side) -> Inventory:
-    """Return the facts that the audit read, since it knows which wheels need a deep read."""
-    keys = [key(wheel) for wheel in chosen_wheels(resolved).wheels.values()]
-    parts = [reader.facts[name] for name in keys if name in reader.facts]
-    inventory = merge(
-        [wheel_facts.inventory for wheel_facts in parts],
-        [wheel_facts.members for wheel_facts in parts],
-    )
-    return replace(inventory, unread=side.unread)
-
-
-def _read_wheels(text: str, resolved: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
-    try:
-        return read_wheels(resolved, reader, index.deep, index.progress)
-    except UndecidedError as error:
-        # The lock itself still has versions and wheels.
-        return Inventory(unread=(Unread(text, error.message),))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.base.errors import BuildmatrixError, UsageError
@@ -17,12 +17,11 @@ from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.git_revision import Revision, extract_revision, make_relative
-from buildmatrix.commands.diff.model import HeldDistribution, Side
+from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.matrix.model import Spec
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.sources.parse import parse_declared
@@ -31,20 +30,9 @@ from buildmatrix.sources.resolved import Resolved
 _MOST_NAMED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionInputs:
-    """Inputs of a session at a revision."""
-
-    #: None if there was nothing to audit.
-    inputs: AuditInputs | None
-    notes: tuple[str, ...] = ()
-
-
-@contextmanager
-def extract_inputs(inputs: AuditInputs, ref: str) -> Iterator[Revision]:
+def extract_inputs(inputs: AuditInputs, ref: str) -> AbstractContextManager[Revision]:
     """Provide the files of `inputs` at `ref`; see `extract_revision` for its exceptions."""
-    with extract_revision(inputs.root, ref, tuple(_list_inputs(inputs))) as revision:
-        yield revision
+    return extract_revision(inputs.root, ref, tuple(_list_inputs(inputs)))
 
 
 def _list_inputs(inputs: AuditInputs) -> Iterator[str]:
@@ -56,12 +44,8 @@ def _list_inputs(inputs: AuditInputs) -> Iterator[str]:
     if inputs.spec is not None:
         names = [inputs.spec.path.name, *inputs.spec.catalogue]
         for target in inputs.spec.targets:
-            names += [
-                *target.requirements,
-                target.pyproject or "",
-                target.template,
-                target.lock_file,
-            ]
+            names += target.requirements
+            names += [target.pyproject or "", target.template, target.lock_file]
         below = os.path.relpath(inputs.spec.root.resolve(), inputs.root.resolve())
         yield from (f"{below}/{name}" for name in names if name)
 
@@ -71,46 +55,34 @@ def reduce_report(
 ) -> Report:
     """Reduce `report`, the audit of `outcomes`, to the news since `revision`."""
     session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
-    before = _find_inputs(session, ref, revision)
-    notes = [*before.notes]
+    notes: list[str] = []
+    inputs = _find_inputs(session, ref, revision, notes)
     then: Results = ()
-    if before.inputs is not None:
+    if inputs is not None:
         try:
-            then = _resolve(session, before.inputs, outcomes)
+            then = _resolve(session, inputs, outcomes)
         except UsageError as error:
             # The selected targets did not exist then, so all of them are new.
             notes.append(f"at {ref}: {error.message.splitlines()[0]}")
-    judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
+    judge = session.judge_of(inputs.spec if inputs is not None else None)
     old = session.report(then, judge=judge)
     compared = _compare(session, outcomes, report, then, old, ref, revision, notes)
     assert compared.diff is not None
-    by_then = session.report(outcomes, judge=judge)
-    return replace(
-        compared, diff=replace(compared.diff, accepts=_find_acceptances(by_then, report))
-    )
-
-
-def _find_acceptances(by_then: Report, by_now: Report) -> tuple[Finding, ...]:
-    """Return open findings of `by_then`, the same state under the old policy, reduced in `by_now`.
-
-    The rest are acceptances: a waiver, a lower severity, a disabled rule, a longer list.
-    """
-    now = {(finding.target, finding.fingerprint): finding for finding in by_now.findings}
-
-    def is_less(finding: Finding) -> bool:
+    # Findings under the old policy that the current one lacks or reduces are acceptances: a waiver,
+    # a lower severity, a disabled rule, a longer list. Findings about old waivers do not concern
+    # the current state.
+    now = {(finding.target, finding.fingerprint): finding for finding in report.findings}
+    accepts = []
+    for finding in session.report(outcomes, judge=judge).findings:
         same = now.get((finding.target, finding.fingerprint))
-        return (
+        is_less = (
             same is None
             or same.waived is not None
             or SEVERITY_RANK[same.severity] < SEVERITY_RANK[finding.severity]
         )
-
-    return tuple(
-        finding
-        for finding in by_then.findings
-        # Findings about old waivers do not concern the current state.
-        if finding.waived is None and rule_of(finding.rule).scope != "run" and is_less(finding)
-    )
+        if finding.waived is None and rule_of(finding.rule).scope != "run" and is_less:
+            accepts.append(finding)
+    return replace(compared, diff=replace(compared.diff, accepts=tuple(accepts)))
 
 
 def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> Results:
@@ -126,9 +98,11 @@ def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> R
     ]
 
 
-def _find_inputs(session: AuditSession, ref: str, revision: Revision) -> RevisionInputs:
+def _find_inputs(
+    session: AuditSession, ref: str, revision: Revision, notes: list[str]
+) -> AuditInputs | None:
+    """Return the inputs of then; None if there was nothing to audit."""
     now = session.inputs
-    notes = []
     if revision.left_out:
         notes.append(
             f"not read at {ref}, since they are too large or too many: "
@@ -145,33 +119,20 @@ def _find_inputs(session: AuditSession, ref: str, revision: Revision) -> Revisio
             notes.append(f"{parsed.name} does not exist at {ref}: everything in it is new")
     spec = now.spec
     if spec is not None:
-        spec, note = _load_spec(session, spec, ref, revision, bool(sources))
-        notes += [note] if note else []
-    if not sources and spec is None:
-        return RevisionInputs(None, tuple(notes))
-    return RevisionInputs(AuditInputs(sources, spec, revision.folder), tuple(notes))
-
-
-def _load_spec(
-    session: AuditSession, spec: Spec, ref: str, revision: Revision, has_sources: bool
-) -> tuple[Spec | None, str]:
-    """Return the specification of then, with a note."""
-    below = os.path.relpath(spec.path.resolve(), session.inputs.root.resolve())
-    path = revision.folder / below
-    instead = spec if has_sources else None
-    if not path.is_file():
-        return (
-            instead,
-            "" if has_sources else f"{spec.path} does not exist at {ref}: all of it is new",
-        )
-    try:
-        return session.options.workspace.load(path), ""
-    except BuildmatrixError as error:
-        first = error.message.splitlines()[0].removeprefix(f"{path}:")
-        consequence = (
-            "the current one is used for both sides" if has_sources else "everything counts as new"
-        )
-        return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {consequence}"
+        path = revision.folder / os.path.relpath(spec.path.resolve(), now.root.resolve())
+        place, instead = spec.path, spec if sources else None
+        try:
+            spec = session.options.workspace.load(path) if path.is_file() else instead
+        except BuildmatrixError as error:
+            first = error.message.splitlines()[0].removeprefix(f"{path}:").strip()
+            spec = instead
+            consequence = (
+                "the current one is used for both sides" if sources else "everything counts as new"
+            )
+            notes.append(f"{place} at {ref} is wrong ({first}): {consequence}")
+        if not path.is_file() and not sources:
+            notes.append(f"{place} does not exist at {ref}: all of it is new")
+    return AuditInputs(sources, spec, revision.folder) if sources or spec is not None else None
 
 
 def _compare(
@@ -184,12 +145,10 @@ def _compare(
     revision: Revision,
     notes: list[str],
 ) -> Report:
-    locks = {
-        resolved.target.id: resolved for resolved in outcomes if isinstance(resolved, Resolved)
-    }
-    old_locks = {
-        resolved.target.id: resolved for resolved in then if isinstance(resolved, Resolved)
-    }
+    old_locks, locks = (
+        {resolved.target.id: resolved for resolved in results if isinstance(resolved, Resolved)}
+        for results in (then, outcomes)
+    )
     old_targets = {result.id: result for result in old.targets}
     differences = []
     new: list[Finding] = []
@@ -200,10 +159,16 @@ def _compare(
                 f"{target.id} could not be audited as it was at {ref}, so all of it counts as "
                 f"new: {was.error.splitlines()[0]}"
             )
-        notes += _compare_pythons(ref, old_locks.get(target.id), locks.get(target.id))
+        before, now = old_locks.get(target.id), locks.get(target.id)
+        if before is not None and now is not None and before.target.python != now.target.python:
+            # Another Python changes versions and wheels too.
+            notes.append(
+                f"{target.id} is audited with Python {now.target.python}, and at {ref} with "
+                f"{before.target.python}: some versions differ for that alone"
+            )
         comparison = compare(
-            _make_side(ref, target.id, target.backend, old, old_locks.get(target.id)),
-            _make_side("now", target.id, target.backend, report, locks.get(target.id)),
+            _make_side(ref, target.id, target.backend, old, before),
+            _make_side("now", target.id, target.backend, report, now),
         )
         new += [
             change.after
@@ -221,15 +186,10 @@ def _compare(
                 comparison.verdicts,
             )
         )
-    gone = [
-        result.id
-        for result in old.targets
-        if result.id not in {target.id for target in report.targets}
-    ]
-    if gone:
+    ids = {result.id for result in report.targets}
+    if gone := [result.id for result in old.targets if result.id not in ids]:
         notes.append(f"targets that no longer exist: {listing(gone, _MOST_NAMED)}")
     old_findings = {(finding.target, finding.fingerprint) for finding in old.findings}
-    ids = {result.id for result in report.targets}
     new += [
         finding
         for finding in report.findings
@@ -262,16 +222,6 @@ def _compare(
     )
 
 
-def _compare_pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[str]:
-    """Yield a note if a target had another Python, which changes versions and wheels too."""
-    if then is None or now is None or then.target.python == now.target.python:
-        return
-    yield (
-        f"{now.target.id} is audited with Python {now.target.python}, and at {ref} with "
-        f"{then.target.python}: some versions differ for that alone"
-    )
-
-
 def _make_side(
     source: str, id: str, backend: str, report: Report, resolved: Resolved | None
 ) -> Side:
@@ -280,28 +230,26 @@ def _make_side(
     if resolved is None:
         return side
     verdicts = {(v.name, v.version): v for v in report.distributions if v.is_about(id, backend)}
-    mine = tuple(
-        verdicts[package.name, package.version]
-        for package in resolved.lock.packages
-        if (package.name, package.version) in verdicts
-    )
-    side = add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target))
+    held, mine = [], []
+    for item in add_lock(
+        side, resolved.lock, lambda package: choose_wheel(package, resolved.target)
+    ).held:
+        verdict = verdicts.get((item.name, item.version))
+        if verdict is not None:
+            mine.append(verdict)
+            # Locks do not always have the size of a wheel.
+            size = verdict.download if item.download is None else item.download
+            item = replace(item, download=size)
+        held.append(item)
     totals = next((t.audit for t in report.targets if t.id == id), None)
     return replace(
         side,
-        held=tuple(_add_size(held, verdicts.get((held.name, held.version))) for held in side.held),
+        held=tuple(held),
         size=totals.installed if totals is not None else None,
         findings=tuple(f for f in report.findings if f.target == id),
-        verdicts=mine,
+        verdicts=tuple(mine),
         unread=(),
     )
-
-
-def _add_size(held: HeldDistribution, verdict: Verdict | None) -> HeldDistribution:
-    """Add the size of a wheel, which locks do not always have, from its verdict."""
-    if verdict is None or held.download is not None:
-        return held
-    return replace(held, download=verdict.download)
 
 
 def _is_worse(change: FindingChange) -> bool:

@@ -19,15 +19,22 @@ from buildmatrix.matrix.model import Spec, Waiver
 from buildmatrix.sources.model import Facts, ReadingOptions
 
 
-def add_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:
-    """Return `side` with the facts of a tree."""
-    seen = tuple(evidence)
+def add_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
+    """Return `side` with the facts of its files."""
+    # Whose files were read partly or not at all.
+    owners = [binary.owner for binary in inventory.binaries if binary.elf.read is not None]
+    owners += [file.owner for file in inventory.closed]
+    vendors: dict[tuple[str, str], int] = {}
+    for share in sum_shares(seen):
+        key = share.vendor, share.backend
+        vendors[key] = vendors.get(key, 0) + share.size
     return replace(
         side,
-        held=list_distributions(inventory),
+        held=_list_distributions(inventory),
         libraries=find_libraries(inventory, seen),
         architectures=group_architectures(seen),
-        partial=_find_partial(inventory),
+        partial=frozenset(owner.partition("==")[0] for owner in owners if owner is not None),
+        vendors=vendors,
         size=inventory.stats.bytes_total,
         layers=inventory.layers or None,
         environment=inventory.environment if side.kind == "image" else None,
@@ -35,8 +42,7 @@ def add_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]
     )
 
 
-def list_distributions(inventory: Inventory) -> tuple[HeldDistribution, ...]:
-    """Return the distributions of a tree."""
+def _list_distributions(inventory: Inventory) -> tuple[HeldDistribution, ...]:
     binaries: dict[str, dict[str, tuple[int, str]]] = {}
     for binary in inventory.binaries:
         if binary.owner is not None:
@@ -58,31 +64,12 @@ def list_distributions(inventory: Inventory) -> tuple[HeldDistribution, ...]:
     )
 
 
-def _find_partial(inventory: Inventory) -> frozenset[str]:
-    """Return distributions with files that were read partly or not at all."""
-    owners = [binary.owner for binary in inventory.binaries if binary.elf.read is not None]
-    owners += [file.owner for file in inventory.closed]
-    return frozenset(owner.partition("==")[0] for owner in owners if owner is not None)
-
-
 def _relative_path(path: str) -> str:
     """Return the path relative to site-packages, which depends on the Python."""
     for folder in ("/site-packages/", "/dist-packages/"):
         if folder in path:
             return path.rpartition(folder)[2]
     return path
-
-
-def list_verdict_distributions(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...]:
-    """Return the distributions in a report."""
-    return tuple(
-        dict.fromkeys(
-            HeldDistribution(
-                v.name, v.version, backend=v.backend, download=v.download, sha256=v.sha256
-            )
-            for v in verdicts
-        )
-    )
 
 
 def group_verdict_architectures(
@@ -97,34 +84,18 @@ def group_verdict_architectures(
     return by_key
 
 
-def find_partial(verdicts: Iterable[Verdict]) -> frozenset[str]:
-    """Return distributions that an audit judged by part of their files."""
-    return frozenset(verdict.name for verdict in verdicts if verdict.depth not in (None, "whole"))
-
-
 def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
     """Return `side` with the data of a lock: the wheel and index that an installer takes."""
     by_version = {(held.name, held.version): held for held in side.held}
-    return replace(
-        side,
-        held=tuple(
-            _add_wheel(package, chosen(package), by_version.get((package.name, package.version)))
-            for package in lock.packages
-        ),
-    )
-
-
-def _add_wheel(
-    package: Package, wheel: Wheel | None, read: HeldDistribution | None
-) -> HeldDistribution:
-    held = read or HeldDistribution(package.name, package.version)
-    return replace(
-        held,
-        download=wheel.size if wheel is not None else None,
-        wheel=wheel.filename if wheel is not None else None,
-        sha256=(wheel.sha256 or None) if wheel is not None else None,
-        index=package.index,
-    )
+    held = []
+    for package in lock.packages:
+        key, wheel = (package.name, package.version), chosen(package)
+        read = replace(by_version.get(key) or HeldDistribution(*key), index=package.index)
+        download, filename, sha256 = (
+            (wheel.size, wheel.filename, wheel.sha256 or None) if wheel else (None, None, None)
+        )
+        held.append(replace(read, download=download, wheel=filename, sha256=sha256))
+    return replace(side, held=tuple(held))
 
 
 # Settings for both sides
@@ -146,12 +117,3 @@ class DiffSettings:
     fallback: str | None = None
     #: Facts read in this run, by SOURCE.
     facts: dict[str, Facts] = field(default_factory=dict)
-
-
-def add_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
-    """Return `side` with the facts of its files."""
-    bytes_of: dict[tuple[str, str], int] = {}
-    for share in sum_shares(seen):
-        key = share.vendor, share.backend
-        bytes_of[key] = bytes_of.get(key, 0) + share.size
-    return replace(add_inventory(side, inventory, seen), vendors=bytes_of)

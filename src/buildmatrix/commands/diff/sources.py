@@ -15,12 +15,7 @@ from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.sides import (
-    DiffSettings,
-    add_facts,
-    find_partial,
-    list_verdict_distributions,
-)
+from buildmatrix.commands.diff.sides import DiffSettings, add_facts
 from buildmatrix.commands.why.run import load_or_make
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.acceptance import (
@@ -104,18 +99,13 @@ def _read_tree(source: Installed, settings: DiffSettings) -> Side:
         bare_spec(), catalogue=tuple(str(path.absolute()) for path in settings.data_files)
     )
     side = _apply_waivers(_judge(side, facts.inventory, target, spec, None), spec, settings)
-    return side if source.single_file is None else _add_wheel(side, source.single_file)
-
-
-def _add_wheel(side: Side, path: Path) -> Side:
-    """Return `side`, which is one wheel, with the identity of its file."""
+    if (path := source.single_file) is None:
+        return side
     from buildmatrix.images.store.facts import file_digest
 
-    def of(held: HeldDistribution) -> HeldDistribution:
-        size = path.stat().st_size
-        return replace(held, download=size, wheel=path.name, sha256=file_digest(path))
-
-    return replace(side, held=tuple(map(of, side.held)))
+    size, sha256 = path.stat().st_size, file_digest(path)
+    wheels = (replace(it, download=size, wheel=path.name, sha256=sha256) for it in side.held)
+    return replace(side, held=tuple(wheels))
 
 
 def _read_target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
@@ -197,6 +187,7 @@ def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> S
     """
     report = read(path)
     targets = _select_targets(path, report, globs, backend)
+    only = targets[0] if len(targets) == 1 else None
     ids = {target.id for target in targets}
     others = {target.id for target in report.targets} - ids
     verdicts = tuple(
@@ -211,10 +202,19 @@ def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> S
         subject=report.subject,
         targets={target.id: target.backend for target in targets},
         is_wheel=bool(targets) and all(is_wheel_label(result.id) for result in targets),
-        held=list_verdict_distributions(verdicts),
-        partial=find_partial(verdicts),
-        size=_find_size(targets),
-        digest=targets[0].digest if len(targets) == 1 else None,
+        held=tuple(
+            dict.fromkeys(
+                HeldDistribution(
+                    v.name, v.version, backend=v.backend, download=v.download, sha256=v.sha256
+                )
+                for v in verdicts
+            )
+        ),
+        # An audit judges by part of the files.
+        partial=frozenset(v.name for v in verdicts if v.depth not in (None, "whole")),
+        # The bytes of one image, or of a lock's installation.
+        size=(only.audit.installed if only.audit else only.size) if only else None,
+        digest=only.digest if only else None,
         findings=tuple(finding for finding in report.findings if finding.target not in others),
         verdicts=verdicts,
         unread=report.unread,
@@ -233,19 +233,9 @@ def _select_targets(
         if target.id in wanted and backend in (None, target.backend)
     )
     if not targets and report.targets:
-        selection = " and ".join(
-            [
-                *(f"--select {glob}" for glob in globs),
-                *([f"--backend {backend}"] if backend else []),
-            ]
+        selection = [f"--select {glob}" for glob in globs]
+        selection += [f"--backend {backend}"] if backend else []
+        raise UsageError(
+            f"report:{path} has no target for {' and '.join(selection)}; it has {', '.join(ids)}"
         )
-        raise UsageError(f"report:{path} has no target for {selection}; it has {', '.join(ids)}")
     return targets
-
-
-def _find_size(targets: Sequence[TargetResult]) -> int | None:
-    """Return the bytes of a single image, or of a single lock's installation."""
-    if len(targets) != 1:
-        return None
-    (result,) = targets
-    return result.audit.installed if result.audit is not None else result.size
