@@ -8,7 +8,7 @@ Everything else is drift: an unintended difference, so that targets run differen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import distribution
-from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.subject import Subject, locked
@@ -45,11 +44,8 @@ class _TargetPackage:
 
     @property
     def public(self) -> str:
-        return _public_version(self.package.version)
-
-    @property
-    def machine(self) -> tuple[str, str]:
-        return self.target.python, self.target.platform
+        valid = version_or_none(self.version)
+        return valid.public if valid is not None else self.version.partition("+")[0]
 
 
 def find_drifts(
@@ -60,9 +56,12 @@ def find_drifts(
 ) -> Drifts:
     """Return all version differences between the targets, with known reasons."""
     subjects = {target.id: locked(target, lock, catalogue, Policy()) for target, lock in locks}
-    usual = {target.id: _find_usual_index(lock) for target, lock in locks}
+    #: The index that serves most of a lock.
+    usual: dict[str, str | None] = {}
     places: dict[str, list[_TargetPackage]] = {}
     for target, lock in locks:
+        indexes = Counter(package.index for package in lock.packages)
+        usual[target.id] = max(indexes, key=lambda it: (indexes[it], it or ""), default=None)
         for package in lock.packages:
             places.setdefault(package.name, []).append(_TargetPackage(target, package))
     bare: list[Drift] = []
@@ -94,60 +93,32 @@ def _pin_versions(
     groups: dict[tuple[str, str | None], list[_TargetPackage]] = {}
     for place in held:
         groups.setdefault((place.version, place.package.index), []).append(place)
-    versions = [
-        Pinned(
-            version,
-            index,
-            tuple(item.target.id for item in group),
-            _make_chain(
-                group[0],
-                _find_requirers([item for item in held if item.version != version], subjects),
-                subjects,
-            ),
-        )
-        for (version, index), group in groups.items()
-    ]
+
+    def requirers(place: _TargetPackage) -> dict[str, str]:
+        """Map lines, and distributions in the version of the target, to those that require it."""
+        packages = subjects[place.target.id].packages
+        return {
+            f"{asker} {packages[asker].version}" if asker in packages else asker: asker
+            for asker in place.package.via
+        }
+
+    versions = []
+    for (version, index), group in groups.items():
+        name, subject = group[0].package.name, subjects[group[0].target.id]
+        # A requirer common to all versions does not explain the difference.
+        elsewhere = {text for item in held if item.version != version for text in requirers(item)}
+        own = [asker for text, asker in requirers(group[0]).items() if text not in elsewhere]
+        lines = [asker for asker in own if asker not in subject.packages]
+        if not own:
+            chain = subject.chain_to(name)
+        else:
+            start = (lines[0],) if lines else subject.chain_to(own[0])
+            chain = (*start, f"{name} {version}")
+        targets = tuple(item.target.id for item in group)
+        versions.append(Pinned(version, index, targets, chain))
     return tuple(
         sorted(versions, key=lambda pinned: (-len(pinned.targets), pinned.version, pinned.targets))
     )
-
-
-def _make_chain(
-    place: _TargetPackage, elsewhere: Collection[str], subjects: Mapping[str, Subject]
-) -> tuple[str, ...]:
-    """Return the chain from a requirement line, through requirers specific to this version.
-
-    A requirer common to all versions does not explain the difference.
-    """
-    name = place.package.name
-    subject = subjects[place.target.id]
-    askers = {_make_token(asker, subject): asker for asker in place.package.via}
-    own = [asker for token, asker in askers.items() if token not in elsewhere]
-    if not own:
-        return subject.chain_to(name)
-    lines = [asker for asker in own if asker not in subject.packages]
-    start = (lines[0],) if lines else subject.chain_to(own[0])
-    return (*start, f"{name} {place.version}")
-
-
-def _find_requirers(places: Iterable[_TargetPackage], subjects: Mapping[str, Subject]) -> set[str]:
-    return {
-        _make_token(asker, subjects[place.target.id])
-        for place in places
-        for asker in place.package.via
-    }
-
-
-def _make_token(asker: str, subject: Subject) -> str:
-    """Return a requirement line, or a distribution in the target's version."""
-    package = subject.packages.get(asker)
-    return asker if package is None else f"{asker} {package.version}"
-
-
-def _find_usual_index(lock: Lock) -> str | None:
-    """Return the index that serves most of a lock."""
-    counted = Counter(package.index for package in lock.packages)
-    return max(counted, key=lambda index: (counted[index], index or ""), default=None)
 
 
 def _find_reason(
@@ -155,25 +126,18 @@ def _find_reason(
 ) -> str | None:
     machines: dict[tuple[str, str], list[_TargetPackage]] = {}
     for place in held:
-        machines.setdefault(place.machine, []).append(place)
+        machines.setdefault((place.target.python, place.target.platform), []).append(place)
     torn = [group for group in machines.values() if len({item.version for item in group}) > 1]
     if not torn:
-        return _explain_machines(held)
+        # Each Python and platform has one version.
+        pythons, platforms = (sorted(values) for values in map(set, zip(*machines, strict=True)))
+        parts = [f"another Python ({listing(pythons)})"] if len(pythons) > 1 else []
+        parts += [f"another platform ({listing(platforms)})"] if len(platforms) > 1 else []
+        return " and ".join(parts)
     reasons = [_explain_backends(group, catalogue, usual) for group in torn]
     if None in reasons:
         return None
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
-
-
-def _explain_machines(held: Sequence[_TargetPackage]) -> str:
-    """Explain a difference if each Python and platform has one version."""
-    pythons = {place.target.python for place in held}
-    platforms = {place.target.platform for place in held}
-    parts = [
-        *([f"another Python ({listing(sorted(pythons))})"] if len(pythons) > 1 else []),
-        *([f"another platform ({listing(sorted(platforms))})"] if len(platforms) > 1 else []),
-    ]
-    return " and ".join(parts)
 
 
 def _explain_backends(
@@ -185,15 +149,24 @@ def _explain_backends(
     matches = [distribution(place.package.name, place.version, catalogue) for place in held]
     is_build = [match is not None and "+" in place.version
                 for place, match in zip(held, matches, strict=True)]  # fmt: skip
-    is_routed = [_is_routed(place, usual) for place in held]
-    indexes = {place.package.index for place in held}
-    if all(is_build) or (
-        len(indexes) > 1 and (any(is_build) or any(is_routed)) and _follows_index(held)
-    ):
+    versions: dict[str | None, set[str]] = {}
+    for place in held:
+        versions.setdefault(place.package.index, set()).add(place.version)
+    # Each index has served one version, so that the index makes the difference.
+    follows_index = len(versions) > 1 and all(len(served) == 1 for served in versions.values())
+    is_own = any(is_build) or any(_is_routed(place, usual) for place in held)
+    if all(is_build) or (follows_index and is_own):
         return (
             "it comes from an index of each backend's own, and they do not have the same versions"
         )
-    owners = [match for match in matches if match is not None and _is_backend_specific(match)]
+    owners = [
+        match
+        for match in matches
+        if match is not None
+        and match.vendor is not None
+        and match.weight != "neutral"
+        and match.kind in _OWN
+    ]
     if len(owners) == len(held):
         names = sorted({title(match.backend, catalogue) for match in owners})
         return f"it belongs to {listing(names)}"
@@ -208,18 +181,6 @@ def _is_routed(place: _TargetPackage, usual: Mapping[str, str | None]) -> bool:
     return index in place.target.index.values() or index != usual[place.target.id]
 
 
-def _is_backend_specific(match: DistributionMatch) -> bool:
-    return match.vendor is not None and match.weight != "neutral" and match.kind in _OWN
-
-
-def _follows_index(held: Sequence[_TargetPackage]) -> bool:
-    """True if each index has served one version, so that the index makes the difference."""
-    versions: dict[str | None, set[str]] = {}
-    for place in held:
-        versions.setdefault(place.package.index, set()).add(place.version)
-    return all(len(version) == 1 for version in versions.values())
-
-
 def _find_replacements(
     places: Mapping[str, Sequence[_TargetPackage]],
     locks: Sequence[tuple[Target, Lock]],
@@ -229,32 +190,18 @@ def _find_replacements(
     seen = set[tuple[str, str]]()
     for target, _ in locks:
         for original, line in target.replace.items():
-            twin, name = _parse_name(line), canonicalize_name(original)
-            if twin is None or (name, twin) in seen or name == twin:
+            requirement, name = requirement_or_none(line), canonicalize_name(original)
+            twin = canonicalize_name(requirement.name) if requirement is not None else name
+            if (name, twin) in seen or name == twin:
                 continue
             seen.add((name, twin))
-            held = [*places.get(name, ()), *places.get(twin, ())]
-            if (
-                len({place.package.name for place in held}) < 2
-                or len({place.public for place in held}) < 2
-            ):
+            if name not in places or twin not in places:
                 continue
-            pinned = (
-                *_pin_versions(places[name], subjects),
-                *_pin_versions(places[twin], subjects),
-            )
+            if len({place.public for place in (*places[name], *places[twin])}) < 2:
+                continue
+            pinned = *_pin_versions(places[name], subjects), *_pin_versions(places[twin], subjects)
             reason = f"{twin} stands for {name} there (`replace`)"
             yield ExplainedDrift(f"{name} / {twin}", pinned, reason)
-
-
-def _parse_name(line: str) -> str | None:
-    requirement = requirement_or_none(line)
-    return canonicalize_name(requirement.name) if requirement is not None else None
-
-
-def _public_version(version: str) -> str:
-    valid = version_or_none(version)
-    return valid.public if valid is not None else version.partition("+")[0]
 
 
 def compare_targets(

@@ -230,10 +230,9 @@ def _make_side(
     if resolved is None:
         return side
     verdicts = {(v.name, v.version): v for v in report.distributions if v.is_about(id, backend)}
+    side = add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target))
     held, mine = [], []
-    for item in add_lock(
-        side, resolved.lock, lambda package: choose_wheel(package, resolved.target)
-    ).held:
+    for item in side.held:
         verdict = verdicts.get((item.name, item.version))
         if verdict is not None:
             mine.append(verdict)
