@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -238,50 +238,37 @@ class Chains:
     more: bool = False
 
 
-def is_certain(edge: Edge) -> bool:
-    """Accept certain hops."""
-    return edge.certain
-
-
-def is_any(_: Edge) -> bool:
-    """Accept any hop."""
-    return True
-
-
 class ChainFinder:
     """Searches chains in one graph, sharing distances between searches."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._distances: dict[tuple[int, Usable], Mapping[str, int]] = {}
+        #: By the rank of roots, and whether hops have to be certain.
+        self._distances: dict[tuple[int, bool], Mapping[str, int]] = {}
 
-    def find(
-        self,
-        target: str,
-        *,
-        last: Usable | None = None,
-        most: int = MOST_CHAINS,
-    ) -> Chains:
+    def find(self, target: str, *, last: Usable | None = None, most: int = MOST_CHAINS) -> Chains:
         """Return chains whose last edge into `target` satisfies `last`; by default, any chains.
 
         They begin with the best kind of root that leads there: a requirement line, if possible.
         Uncertain hops are used only if certain ones lead nowhere. The edges accepted by `last` may
         be either.
         """
-        for usable in (is_certain, is_any):
+        for certain in (True, False):
             for rank in range(len(self._graph.roots)):
-                chains = self._search(target, last, usable, rank, most)
+                chains = self._search(target, last, certain, rank, most)
                 if chains.chains:
                     return chains
         return Chains(())
 
     def _search(
-        self, target: str, last: Usable | None, usable: Usable, rank: int, most: int
+        self, target: str, last: Usable | None, certain: bool, rank: int, most: int
     ) -> Chains:
         """Search best-first from the end, guided by the known distances to the roots."""
         graph = self._graph
         roots = frozenset(graph.roots[rank])
-        distance = self._find_distances(rank, usable)
+        if (rank, certain) not in self._distances:
+            self._distances[rank, certain] = _find_cheapest(graph, roots, certain)
+        distance = self._distances[rank, certain]
         # Cost, then order of discovery, which makes the result deterministic; the path so far.
         ahead: list[tuple[int, int, tuple[Edge, ...]]] = []
         chains: list[Chain] = []
@@ -289,10 +276,10 @@ class ChainFinder:
             chains.append(Chain(graph.nodes[target], ()))
         number = 0
         for edge in graph.into.get(target, ()):
-            if (last or usable)(edge) and edge.source in distance and edge.source != target:
-                heapq.heappush(
-                    ahead, (_compute_cost(edge) + distance[edge.source], number, (edge,))
-                )
+            is_last = last(edge) if last is not None else edge.certain or not certain
+            if is_last and edge.source in distance and edge.source != target:
+                cost = _compute_cost(edge) + distance[edge.source]
+                heapq.heappush(ahead, (cost, number, (edge,)))
                 number += 1
         steps = 0
         while ahead and len(chains) < most and steps < MOST_STEPS:
@@ -305,21 +292,17 @@ class ChainFinder:
             met = {edge.target for edge in way}
             behind = cost - distance[at]
             for edge in graph.into.get(at, ()):
-                if edge.source in distance and edge.source not in met and usable(edge):
+                if edge.source not in distance or edge.source in met:
+                    continue
+                if edge.certain or not certain:
                     total = behind + _compute_cost(edge) + distance[edge.source]
                     heapq.heappush(ahead, (total, number, (edge, *way)))
                     number += 1
         return Chains(tuple(chains), more=bool(ahead))
 
-    def _find_distances(self, rank: int, usable: Usable) -> Mapping[str, int]:
-        """Map nodes to the cost of the cheapest path from a root of this rank (Dijkstra)."""
-        key = (rank, usable)
-        if key not in self._distances:
-            self._distances[key] = _find_cheapest(self._graph, self._graph.roots[rank], usable)
-        return self._distances[key]
 
-
-def _find_cheapest(graph: Graph, roots: Iterable[str], usable: Usable) -> Mapping[str, int]:
+def _find_cheapest(graph: Graph, roots: Iterable[str], certain: bool) -> Mapping[str, int]:
+    """Map nodes to the cost of the cheapest path from a root (Dijkstra)."""
     costs: dict[str, int] = {}
     ahead = [(0, root) for root in roots]
     heapq.heapify(ahead)
@@ -329,7 +312,7 @@ def _find_cheapest(graph: Graph, roots: Iterable[str], usable: Usable) -> Mappin
             continue
         costs[id] = cost
         for edge in graph.out.get(id, ()):
-            if edge.target not in costs and usable(edge):
+            if edge.target not in costs and (edge.certain or not certain):
                 heapq.heappush(ahead, (cost + _compute_cost(edge), edge.target))
     return costs
 
@@ -407,38 +390,22 @@ def _make_subject(graph: Graph, ways: ChainFinder, node: Node, most: int) -> Ans
 
 
 def _find_state(
-    node: Node, links: Iterable[Edge], opens: Iterable[Edge]
-) -> tuple[State, Callable[[Edge], bool] | None]:
+    node: Node, links: Sequence[Edge], opens: Sequence[Edge]
+) -> tuple[State, Usable | None]:
     """Return the state of a node, and a test for the last hops that cause it; None for any."""
     if node.kind == "embedded":
         return "embedded", None
     if node.kind == "distribution":
         return "installed", None
     if any(edge.kind in LINKS and edge.certain for edge in links):
-        return ("missing" if node.kind == "library" else "linked"), _is_certain_link
-    if any(True for _ in links):
-        return "unfound", _is_link
-    if node.kind == "library":
-        return "absent", _is_open
-    if any(True for _ in opens):
-        return "opened", _is_open
-    return "present", _is_hold
-
-
-def _is_certain_link(edge: Edge) -> bool:
-    return edge.kind in LINKS and edge.certain
-
-
-def _is_link(edge: Edge) -> bool:
-    return edge.kind in LINKS
-
-
-def _is_open(edge: Edge) -> bool:
-    return edge.kind in OPENS
-
-
-def _is_hold(edge: Edge) -> bool:
-    return edge.kind == "holds"
+        state: State = "missing" if node.kind == "library" else "linked"
+        return state, lambda edge: edge.kind in LINKS and edge.certain
+    if links:
+        return "unfound", lambda edge: edge.kind in LINKS
+    if node.kind == "library" or opens:
+        state = "absent" if node.kind == "library" else "opened"
+        return state, lambda edge: edge.kind in OPENS
+    return "present", lambda edge: edge.kind == "holds"
 
 
 def _find_origin(ways: ChainFinder, node: Node, shown: Chains) -> Chain | None:

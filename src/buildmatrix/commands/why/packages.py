@@ -83,7 +83,11 @@ def build_package_graph(
     }
     extras = requested_extras(requires, lines_naming, lines)
     edges = [
-        *_make_line_edges(lines_naming, lines),
+        *(
+            Edge("asks", f"line:{line}", node_id(name), text=lines.get(line, ""))
+            for name, askers in lines_naming.items()
+            for line in askers
+        ),
         *make_requirement_edges(
             requires, extras, {name: package.via for name, package in locked.items()}
         ),
@@ -163,14 +167,6 @@ def find_import_edges(statements: Iterable[PythonImport], edges: Iterable[Edge])
         )
 
 
-def _make_line_edges(
-    lines_naming: Mapping[str, list[str]], lines: Mapping[str, str]
-) -> Iterator[Edge]:
-    for name, askers in lines_naming.items():
-        for line in askers:
-            yield Edge("asks", f"line:{line}", node_id(name), text=lines.get(line, ""))
-
-
 def _find_roots(
     installed: list[Distribution], edges: Iterable[Edge], nodes: Mapping[str, Node]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -211,20 +207,18 @@ def make_requirement_edges(
     via: Mapping[str, tuple[str, ...]],
 ) -> Iterator[Edge]:
     """Yield requirements from metadata, and those only in the lock."""
-    seen: set[tuple[str, str]] = set()
-    lines_of: dict[tuple[str, str], list[Requires]] = {}
+    #: The line with the fewest conditions is the reason.
+    reasons: dict[tuple[str, str], tuple[bool, str, Requires]] = {}
     for name, needs in requires.items():
         for need in needs:
-            lines_of.setdefault((name, need.name), []).append(need)
-    for (name, wanted), several in lines_of.items():
-        # The line with the fewest conditions is the reason.
-        need = min(
-            several, key=lambda item: (not _is_active(item, extras.get(name, ())), item.extra or "")
-        )
-        active = _is_active(need, extras.get(name, ())) or name in via.get(wanted, ())
+            lacks_extra = need.extra is not None and need.extra not in extras.get(name, ())
+            reason = lacks_extra, need.extra or "", need
+            earlier = reasons.setdefault((name, need.name), reason)
+            if reason[:2] < earlier[:2]:
+                reasons[name, need.name] = reason
+    for (name, wanted), (lacks_extra, _, need) in reasons.items():
         if name == wanted:
             continue  # `acme[all]` requires `acme[a,b]`, which are its own extras.
-        seen.add((name, wanted))
         condition = need.marker if need.extra is None else f"extra {need.extra}"
         yield Edge(
             "requires",
@@ -232,13 +226,9 @@ def make_requirement_edges(
             node_id(wanted),
             text=need.line.partition(";")[0].strip(),
             condition=condition,
-            certain=active,
+            certain=not lacks_extra or name in via.get(wanted, ()),
         )
     for wanted, askers in via.items():
         for name in askers:
-            if name in via and (name, wanted) not in seen:
+            if name in via and ((name, wanted) not in reasons or name == wanted):
                 yield Edge("requires", node_id(name), node_id(wanted), text="the lock says so")
-
-
-def _is_active(requires: Requires, extras: Iterable[str]) -> bool:
-    return requires.extra is None or requires.extra in extras

@@ -31,16 +31,13 @@ def add_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> 
     try:
         with open_tree() as tree:
             reader = _SymbolReader(answer.graph, tree)
-            subjects = tuple(replace(item, use=reader.shortest(item)) for item in answer.subjects)
+            subjects = []
             left = ALL_OTHERS if every else MOST_OTHERS
-            for number, subject in enumerate(subjects):
+            for item in answer.subjects:
+                subject = replace(item, use=reader.shortest(item))
                 uses = tuple(reader.others(subject, left))
                 left -= len(uses)
-                subjects = (
-                    *subjects[:number],
-                    replace(subject, uses=uses),
-                    *subjects[number + 1 :],
-                )
+                subjects.append(replace(subject, uses=uses))
             return replace(answer, subjects=_demangle_symbols(subjects))
     except (OSError, BuildmatrixError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
@@ -52,14 +49,9 @@ def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, .
     """Replace all symbols with their readable forms."""
     from buildmatrix.facts.symbols import demangle_symbols
 
-    names = {
-        name
-        for subject in subjects
-        for use in _list_uses(subject)
-        for name in (*use.names, *use.lacking)
-    }
-    ordered = sorted(names)
-    readable = dict(zip(ordered, demangle_symbols(ordered), strict=True))
+    uses = [use for item in subjects for use in (item.use, *item.uses) if use is not None]
+    names = sorted({name for use in uses for name in (*use.names, *use.lacking)})
+    readable = dict(zip(names, demangle_symbols(names), strict=True))
 
     def readable_use(use: Use) -> Use:
         return replace(
@@ -83,10 +75,6 @@ def _plain_first(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         sorted(names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name))
     )
-
-
-def _list_uses(subject: AnsweredNode) -> Iterable[Use]:
-    return (*((subject.use,) if subject.use is not None else ()), *subject.uses)
 
 
 class _SymbolReader:
