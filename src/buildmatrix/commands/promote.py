@@ -6,7 +6,7 @@ anything is written; an interrupted run can be repeated, and continues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -21,7 +21,7 @@ from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count, listing
 from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
-from buildmatrix.judge.acceptance import FailOn, fails, ran_out
+from buildmatrix.judge.acceptance import fails, ran_out
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.net.http.failures import RequestError
 from buildmatrix.net.registry.client import Registry
@@ -45,7 +45,7 @@ def move_tags(registry: Registry, moves: Sequence[TagMove], progress: Progress) 
     """Set all tags, or none if one of the images is missing from its registry."""
     moved = MoveProgress(list(moves))
     manifests: dict[str, ManifestBytes] = {}
-    at = 0
+    at: int | None = None
     try:
         for item in moves:
             name = f"{_parse_repository(item).name}@{item.digest}"
@@ -53,18 +53,9 @@ def move_tags(registry: Registry, moves: Sequence[TagMove], progress: Progress) 
                 progress.step(item.target, f"looking for {name}")
                 manifests[name] = _read_complete(registry, _parse_repository(item).at(item.digest))
                 progress.end(item.target)
-        for at, item in enumerate(moves):
+        for number, item in enumerate(moves):
             before = _resolve_tag(registry, Reference.parse(item.reference))
-            moved.moves[at] = replace(item, before=before)
-    except UndecidedError as error:
-        moved.problems.append(f"no tag was set: {error.message}")
-        moved.code = error.exit_code
-        return moved
-    except (KeyboardInterrupt, Interrupted):
-        moved.problems.append("interrupted before any tag was set")
-        moved.code = EXIT_INTERRUPTED
-        return moved
-    try:
+            moved.moves[number] = replace(item, before=before)
         for at, item in enumerate(moved.moves):
             if item.before == item.digest:
                 moved.moves[at] = replace(item, state="already")
@@ -74,16 +65,21 @@ def move_tags(registry: Registry, moves: Sequence[TagMove], progress: Progress) 
             manifest = manifests[f"{_parse_repository(item).name}@{item.digest}"]
             _set_tag(registry, Reference.parse(item.reference), manifest)
             moved.moves[at] = replace(item, state="moved")
-    except UndecidedError as error:
-        moved.moves[at] = replace(moved.moves[at], state="failed")
-        moved.problems.append(f"{moved.moves[at].reference} was not set: {error.message}")
-        moved.code = error.exit_code
-    except (KeyboardInterrupt, Interrupted):
-        moved.problems.append(f"interrupted while {moved.moves[at].reference} was set")
-        moved.moves[at] = replace(moved.moves[at], state="failed")
-        moved.code = EXIT_INTERRUPTED
-    if moved.code:
-        moved.problems.append("run it again to go on")
+    except (UndecidedError, KeyboardInterrupt, Interrupted) as error:
+        why = error.message if isinstance(error, UndecidedError) else None
+        moved.code = error.exit_code if isinstance(error, UndecidedError) else EXIT_INTERRUPTED
+        if at is None:
+            trouble = f"no tag was set: {why}" if why else "interrupted before any tag was set"
+            moved.problems.append(trouble)
+        else:
+            reference = moved.moves[at].reference
+            moved.moves[at] = replace(moved.moves[at], state="failed")
+            moved.problems += [
+                f"{reference} was not set: {why}"
+                if why
+                else f"interrupted while {reference} was set",
+                "run it again to go on",
+            ]
     return moved
 
 
@@ -95,22 +91,16 @@ def _parse_repository(item: TagMove) -> Reference:
 def _read_complete(registry: Registry, image: Reference) -> ManifestBytes:
     """Return the manifest of an image, complete with blobs. Raises `UndecidedError`."""
     top = registry.manifest(image)
-    for manifest in _read_manifests(registry, image, top):
+    manifests = [top]
+    if top.media_type in INDEXES:
+        entries = index_of(top.data, str(image)).manifests
+        manifests = [registry.manifest(image.at(entry.digest)) for entry in entries]
+    for manifest in manifests:
         held = manifest_of(manifest.data, str(image))
         for blob in (held.config, *held.layers):
             if not registry.has_blob(image, blob.digest):
                 raise UndecidedError(f"{image} is incomplete: its registry lost {blob.digest}")
     return top
-
-
-def _read_manifests(
-    registry: Registry, image: Reference, top: ManifestBytes
-) -> Iterator[ManifestBytes]:
-    if top.media_type not in INDEXES:
-        yield top
-        return
-    for item in index_of(top.data, str(image)).manifests:
-        yield registry.manifest(image.at(item.digest))
 
 
 def _resolve_tag(registry: Registry, tag: Reference) -> str | None:
@@ -151,7 +141,13 @@ def promote(
     code = exit_code(report, options.fail_on, options.strict)
     red = [target.id for target in report.targets if not _is_green(target)]
     staged = _list_moves(report) if code else _list_staged(report)
-    over = list(_find_expired(report, options.fail_on, today))
+    # Acceptances that have expired and would fail their run today.
+    over = [
+        expired
+        for finding in report.findings
+        if (expired := ran_out(finding.rule, finding.distribution, finding.acceptance, today))
+        and fails(replace(finding, waived=None), options.fail_on)
+    ]
     if code or red:
         why = (
             f"these targets are not green: {listing(red)}"
@@ -172,38 +168,26 @@ def promote(
     return promotion, moved.code
 
 
-def _find_expired(report: Report, fail_on: FailOn, today: date) -> Iterator[str]:
-    """Yield acceptances of the reports that have expired and would fail their run today."""
-    for finding in report.findings:
-        over = ran_out(finding.rule, finding.distribution, finding.acceptance, today)
-        if over is not None and fails(replace(finding, waived=None), fail_on):
-            yield over
-
-
 def _move_tags(
     registry: Registry, report: Report, staged: Sequence[TagMove], progress: Progress
 ) -> MoveProgress:
     """Set the tags, if the images still have the verdicts named in their reports."""
     try:
         for target in report.targets:
-            if target.staged is not None and target.attestation is not None:
-                image = Reference.parse(target.staged.repository).at(target.staged.digest)
-                _check_attestation(registry, image, target.attestation)
+            if target.staged is None or target.attestation is None:
+                continue
+            digest = target.staged.digest
+            where = Reference.parse(target.staged.repository).at(target.attestation)
+            subject = manifest_of(registry.manifest(where).data, str(where)).subject
+            if subject is None or subject.digest != digest:
+                about = subject.digest if subject is not None else "no image"
+                raise UndecidedError(
+                    f"the verdict {where} is about {about}, and not about {digest}: its report "
+                    "was changed; build it again"
+                )
     except UndecidedError as error:
         return MoveProgress(list(staged), [f"no tag was set: {error.message}"], error.exit_code)
     return move_tags(registry, staged, progress)
-
-
-def _check_attestation(registry: Registry, image: Reference, digest: str) -> None:
-    """Raise `UndecidedError` if an image has lost its verdict."""
-    where = image.at(digest)
-    subject = manifest_of(registry.manifest(where).data, str(where)).subject
-    if subject is None or subject.digest != image.digest:
-        about = subject.digest if subject is not None else "no image"
-        raise UndecidedError(
-            f"the verdict {where} is about {about}, and not about {image.digest}: its report was "
-            "changed; build it again"
-        )
 
 
 def _is_green(target: TargetResult) -> bool:
