@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,8 @@ from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
-    from buildmatrix.fleet.model import BackendPattern, WorkerSettings
+    from buildmatrix.catalogue.load import Catalogue
+    from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.fleet.reference_lists import SubjectList
     from buildmatrix.fleet.running import ResultJournal, RunOutcome
     from buildmatrix.reports.fleet.model import FleetReport
@@ -131,14 +132,12 @@ class FleetAuditOptions(CommandOptions, FleetOptions, ReportOptions):
     )
 
 
-def make_result(
+def _make_result(
     options: FleetScanOptions | FleetAuditOptions,
-    settings: WorkerSettings,
+    plan: _RunPlan,
     listing: SubjectList,
     outcome: RunOutcome,
     journal: ResultJournal | None,
-    catalogue: str,
-    earlier: FleetReport | None,
 ) -> CommandResult[FleetReport]:
     """The report of a run, with its exit code; why it ended early goes to the log."""
     from buildmatrix.reports.fleet.assembly import assemble, exit_code
@@ -147,12 +146,12 @@ def make_result(
     report = assemble(
         ", ".join(list_sources(options.sources)),
         outcome.results,
-        catalogue,
-        would_run_on=settings.would_run_on,
+        plan.catalogue.date,
+        would_run_on=plan.settings.would_run_on,
         missing=(*listing.missing, *outcome.missing, *troubles),
         notes=(*listing.notes, *outcome.notes),
         work=outcome.work,
-        since=earlier,
+        since=plan.earlier,
     )
     codes = [exit_code(report, options.fail_on, options.strict)]
     if outcome.stopped is not None:
@@ -161,15 +160,7 @@ def make_result(
     return CommandResult(report, most_severe(codes), FLEET, Path())
 
 
-def need_dask() -> None:
-    """Raise `ComponentError` where there is no Dask."""
-    if find_spec("distributed") is None:
-        raise ComponentError(
-            f"fleet needs Dask distributed, which is not installed: {describe_extra('fleet')}"
-        )
-
-
-def earlier_report(path: Path) -> FleetReport:
+def _earlier_report(path: Path) -> FleetReport:
     """An earlier report. Raises `UsageError`."""
     from buildmatrix.facts.trees.base import reason
     from buildmatrix.reports.fleet.documents import parse
@@ -184,18 +175,7 @@ def earlier_report(path: Path) -> FleetReport:
         ) from error
 
 
-def check_store(store: str) -> str:
-    """Return the address of a store for workers. Raises `UsageError` for an invalid one."""
-    from buildmatrix.images.store.shared import open_storage
-
-    if store:
-        # Report a wrong address at once; workers have other folders.
-        open_storage(store)
-        store = store if "://" in store or "::" in store else str(Path(store).absolute())
-    return store
-
-
-def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
+def _check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
     """Raise `UsageError` for a name that is not in `names`."""
     from buildmatrix.matrix.document import did_you_mean
 
@@ -203,12 +183,49 @@ def check_name(name: str, names: Collection[str], noun: str, plural: str) -> Non
         raise UsageError(f"there is no {noun} {name!r}; {did_you_mean(name, names, plural)}")
 
 
-def check_backends(
-    backend: str | None, patterns: Iterable[BackendPattern], names: Collection[str]
-) -> None:
-    """Raise `UsageError` where a backend is named that is none of `names`."""
-    for name in filter(None, (backend, *(item.backend for item in patterns))):
-        check_name(name, names, "backend", "backends")
+@dataclass(frozen=True, slots=True)
+class _RunPlan:
+    """Checked options that both commands have."""
+
+    settings: WorkerSettings
+    cluster: ClusterOptions
+    catalogue: Catalogue
+    earlier: FleetReport | None
+
+
+def _plan_run(options: FleetScanOptions | FleetAuditOptions, platform: str) -> _RunPlan:
+    """Check the options. Raises `UsageError`, and `ComponentError` where there is no Dask."""
+    if find_spec("distributed") is None:
+        raise ComponentError(
+            f"fleet needs Dask distributed, which is not installed: {describe_extra('fleet')}"
+        )
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.fleet.judging import parse_pattern
+    from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+
+    data_files = options.workspace.data_files()
+    catalogue = load_catalogue(data_files)
+    patterns = tuple(map(parse_pattern, options.backend_of))
+    earlier = _earlier_report(options.since) if options.since is not None else None
+    store = options.store
+    if store:
+        from buildmatrix.images.store.shared import open_storage
+
+        # Report a wrong address at once; workers have other folders.
+        open_storage(store)
+        store = store if "://" in store or "::" in store else str(Path(store).absolute())
+    for name in filter(None, (options.backend, *(item.backend for item in patterns))):
+        _check_name(name, catalogue.backends, "backend", "backends")
+    settings = WorkerSettings(
+        store=store,
+        platform=platform,
+        today=date.today(),
+        backend=options.backend or "",
+        patterns=patterns,
+        data_files={str(path): path.read_text("utf-8") for path in data_files},
+    )
+    cluster = ClusterOptions(workers=options.workers or 0, scheduler=options.scheduler)
+    return _RunPlan(settings, cluster, catalogue, earlier)
 
 
 def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
@@ -219,57 +236,44 @@ def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
     A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
     that. Raises a `BuildmatrixError` where there is no answer at all.
     """
-    need_dask()
-    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.images.oci.documents import this_platform
+
+    plan = _plan_run(options, options.platform or str(this_platform()))
     from buildmatrix.fleet import work
-    from buildmatrix.fleet.judging import parse_pattern
     from buildmatrix.fleet.lookup import AnswerLookup
-    from buildmatrix.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
+    from buildmatrix.fleet.model import TIME_LIMIT
     from buildmatrix.fleet.reference_lists import SubjectSettings
     from buildmatrix.fleet.run import Steps, scan
     from buildmatrix.fleet.running import ResultJournal
     from buildmatrix.fleet.subjects import Lister
-    from buildmatrix.images.oci.documents import this_platform
 
-    workspace, backend, lines = options.workspace, options.backend, options.lines
+    workspace, lines = options.workspace, options.lines
     spec = workspace.declared()()
-    data_files = workspace.data_files()
-    catalogue = load_catalogue(data_files)
-    platform = options.platform or str(this_platform())
-    patterns = tuple(map(parse_pattern, options.backend_of))
-    earlier = earlier_report(options.since) if options.since is not None else None
-    store = check_store(options.store)
-    check_backends(backend, patterns, catalogue.backends)
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
         lister = Lister(
             SubjectSettings(
                 exclude=tuple(options.exclude),
                 newest=options.newest or 0,
-                platform=platform,
+                platform=plan.settings.platform,
                 owner_labels=tuple(options.owner_labels),
                 nodes=tuple(map(str, options.nodes)),
                 node_classes=spec.node_classes if spec is not None else (),
             ),
-            catalogue,
+            plan.catalogue,
             lambda: stack.enter_context(workspace.registry()),
             progress,
         )
         listing = lister.find(list_sources(options.sources))
         classes = [item.name for item in listing.node_classes]
         for name in options.would_run_on:
-            check_name(name, classes, "node class", "node classes")
+            _check_name(name, classes, "node class", "node classes")
         journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
-        settings = WorkerSettings(
-            store=store,
-            platform=platform,
-            today=date.today(),
-            backend=backend or "",
-            patterns=patterns,
+        settings = replace(
+            plan.settings,
             node_classes=listing.node_classes,
             would_run_on=tuple(options.would_run_on),
             owner_labels=tuple(options.owner_labels),
-            data_files={str(path): path.read_text("utf-8") for path in data_files},
             time_limit=options.time_limit or TIME_LIMIT,
         )
         outcome = scan(
@@ -282,11 +286,12 @@ def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
                 read=work.read_layer,
                 judge=work.judge_image,
             ),
-            ClusterOptions(workers=options.workers or 0, scheduler=options.scheduler),
+            plan.cluster,
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    return make_result(options, settings, listing, outcome, journal, catalogue.date, earlier)
+    plan = replace(plan, settings=settings)
+    return _make_result(options, plan, listing, outcome, journal)
 
 
 def fleet_audit(options: FleetAuditOptions) -> CommandResult[FleetReport]:
@@ -297,47 +302,32 @@ def fleet_audit(options: FleetAuditOptions) -> CommandResult[FleetReport]:
     What cannot be read is in the report, as for `fleet_scan`. Raises a `BuildmatrixError` where
     there is no answer at all.
     """
-    need_dask()
-    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.matrix.model import PLATFORM
+    from buildmatrix.sources.points import check_platform
+
+    plan = _plan_run(options, options.platform or PLATFORM)
+    check_platform(options.platform)
     from buildmatrix.fleet.auditing import audit_file, audit_files
-    from buildmatrix.fleet.judging import parse_pattern
-    from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.fleet.reference_lists import SubjectList
     from buildmatrix.fleet.repositories import find_repositories
     from buildmatrix.fleet.repository_files import plan_audit
     from buildmatrix.fleet.running import ResultJournal
-    from buildmatrix.matrix.model import PLATFORM
-    from buildmatrix.sources.points import check_platform
 
-    workspace, backend, lines = options.workspace, options.backend, options.lines
-    data_files = workspace.data_files()
-    catalogue = load_catalogue(data_files)
-    patterns = tuple(map(parse_pattern, options.backend_of))
-    check_platform(options.platform)
-    earlier = earlier_report(options.since) if options.since is not None else None
-    check_backends(backend, patterns, catalogue.backends)
-    settings = WorkerSettings(
-        store=check_store(options.store),
-        platform=options.platform or PLATFORM,
-        today=date.today(),
-        backend=backend or "",
-        patterns=patterns,
-        data_files={str(path): path.read_text("utf-8") for path in data_files},
-    )
+    lines = options.lines
     with ExitStack() as stack:
-        progress = stack.enter_context(workspace.progress())
+        progress = stack.enter_context(options.workspace.progress())
         named = find_repositories(list_sources(options.sources))
-        planned = plan_audit(named.repositories, settings, catalogue, progress)
+        planned = plan_audit(named.repositories, plan.settings, plan.catalogue, progress)
         journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
         outcome = audit_files(
             planned.tasks,
-            settings,
+            plan.settings,
             audit_file,
-            ClusterOptions(workers=options.workers or 0, scheduler=options.scheduler),
+            plan.cluster,
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
     listing = SubjectList(
         missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
     )
-    return make_result(options, settings, listing, outcome, journal, catalogue.date, earlier)
+    return _make_result(options, plan, listing, outcome, journal)
