@@ -21,10 +21,8 @@ from buildmatrix.commands.init.sections import (
     NO_ANSWERS,
     Advice,
     Answers,
-    ChosenBase,
     DistributionAdvice,
-    about_backend,
-    base_lines,
+    backend_head,
     comment_of,
     fitting_pythons,
     further_settings,
@@ -33,7 +31,6 @@ from buildmatrix.commands.init.sections import (
     project_table,
     read_advice,
     relative_path,
-    runtime_line,
     starting_base,
     text_of,
     toml_list,
@@ -88,29 +85,25 @@ def locked_spec(
         defaults += own_package(project)
     for key, names in (("extras", locked.extras), ("groups", locked.groups)):
         defaults += [f"# {key} = {toml_list(names)}  # what else the lock offers"] * bool(names)
+    names = ", ".join([*locked.locks, *(path.name for path in inputs)])
+    head = [
+        f"Written by `buildmatrix init` from {names}. It is a start: read it, change it.",
+        f"The files that are locked in {listing(locked.locks)} are installed; nothing is resolved.",
+    ]
+    if locked.open:
+        head.append("These parts belong to no backend here:")
+    for part in locked.open:
+        use = f"; to use it: {part.line}" if part.line else ""
+        head.append(f"- {part.label}: {part.why}{use}")
     return "\n".join(
         [
-            _locked_head(inputs, locked),
+            comment_of(*head) + "schema = 1\n",
             project_table(project, root),
             text_of([*defaults, *further_settings(project)]),
             *(sections[name] for name in backends),
             last_tables(backends),
         ]
     )
-
-
-def _locked_head(inputs: Sequence[Path], locked: LockedProject) -> str:
-    names = ", ".join([*locked.locks, *(path.name for path in inputs)])
-    lines = [
-        f"Written by `buildmatrix init` from {names}. It is a start: read it, change it.",
-        f"The files that are locked in {listing(locked.locks)} are installed; nothing is resolved.",
-    ]
-    if locked.open:
-        lines.append("These parts belong to no backend here:")
-        for part in locked.open:
-            use = f"; to use it: {part.line}" if part.line else ""
-            lines.append(f"- {part.label}: {part.why}{use}")
-    return comment_of(*lines) + "schema = 1\n"
 
 
 def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answers: Answers) -> str:
@@ -160,23 +153,9 @@ def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answe
             for runtime, part in parts.items():
                 runtimes[runtime]["lock"] = part.lock.rpartition("/")[2]
             settings.insert(0, f'lock = "{folder}{{runtime.lock}}"')
-    return text_of(
-        [
-            comment_of(*about_backend(build)).rstrip("\n"),
-            f"[backend.{name}]",
-            'runtime = "any"  # no version lines'
-            if list(parts) == ["any"]
-            else runtime_line(runtimes),
-            *base_lines(
-                chosen,
-                build,
-                {} if several else next(iter(runtimes.values())),
-                locked.python,
-                answers,
-            ),
-            *settings,
-        ]
-    )
+    lines = {} if list(parts) == ["any"] else runtimes
+    head = backend_head(name, build, lines, chosen, locked.python, answers)
+    return text_of([*head, *settings])
 
 
 def _known_runtime(
@@ -232,34 +211,50 @@ def first_spec(
         return locked_spec(
             inputs, [relative_path(path, root) for path in locks], root, wanted, project, answers
         )
-    choices = _choices(project, advice, answers)
+    distributions = dict(project.distributions)
+    if answers.torch:
+        distributions.setdefault("torch", answers.torch)
+    choices = [
+        Choice(distribution, place, package)
+        for distribution, place in distributions.items()
+        for package in advice.package
+        if any(fnmatch.fnmatchcase(distribution, pattern) for pattern in package.name)
+    ]
     usual = wanted or advice.backends
     own = {path: name for path in inputs if (name := _backend_in_name(path, usual))}
     backends = list(dict.fromkeys(wanted)) or (usual if choices or own else ["cpu"])
     builds = {name: backend_build(catalogue, name) for name in backends}
     pythons, why = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     shared = [path for path in inputs if path not in own]
-    head = _first_head(inputs, project, choices, is_said=bool(wanted), answers=answers)
     parts = [
-        head,
+        _first_head(inputs, project, choices, is_said=bool(wanted), answers=answers),
         project_table(project, root),
         _defaults(shared, project, root, f"{toml_list(pythons[:1])}  # {why}"),
-        *(
-            _first_backend(
-                name,
-                build,
-                advice,
-                choices,
-                [relative_path(path, root) for path in own if own[path] == name],
-                starting_base(build, pythons, (), advice),
-                answers,
-                pythons[0],
-            )
-            for name, build in builds.items()
-        ),
-        last_tables(backends),
     ]
-    return "\n".join(parts)
+    for name, build in builds.items():
+        chosen = starting_base(build, pythons, (), advice)
+        runtimes = build.base.runtimes if build.base else {}
+        lines = backend_head(name, build, runtimes, chosen, pythons[0], answers)
+        if requirements := [relative_path(path, root) for path in own if own[path] == name]:
+            lines.append(f"requirements = {toml_list(requirements)}  # beside those of [defaults]")
+        if torch := [choice.name for choice in choices if choice.package.torch]:
+            lines += [
+                f"# Because of {', '.join(torch)}: torch comes from the index of this build only.",
+                f"torch = {toml_string(build.base.torch if build.base else 'cpu')}",
+            ]
+        # What has a table of its own in the advice, and the build for the CPU for all others.
+        column = name if name in advice.backends else "cpu"
+        replaced = {
+            choice.name: twin
+            for choice in choices
+            if (twin := choice.package.replace.get(name) or choice.package.replace.get(column))
+        }
+        if replaced:
+            lines.append(f"replace = {{ {toml_pairs(replaced)} }}")
+        if dropped := [choice.name for choice in choices if column in choice.package.drop]:
+            lines.append(f"drop = {toml_list(dropped)}")
+        parts.append(text_of(lines))
+    return "\n".join([*parts, last_tables(backends)])
 
 
 def resolved_torch(inputs: Sequence[Path], root: Path) -> str | None:
@@ -273,19 +268,6 @@ def resolved_torch(inputs: Sequence[Path], root: Path) -> str | None:
     requirements = [relative_path(path, root) for path in inputs if path.suffix != ".toml"]
     base = advice.base.replace("{python}", pythons[0])
     return asker_of_torch(requirements, next(iter(projects), None), root, pythons[0], base)
-
-
-def _choices(project: ProjectInputs, advice: Advice, answers: Answers) -> list[Choice]:
-    """Return the advice about the requirements, and about torch if one of them requires it."""
-    distributions = dict(project.distributions)
-    if answers.torch and "torch" not in distributions:
-        distributions["torch"] = answers.torch
-    return [
-        Choice(name, place, package)
-        for name, place in distributions.items()
-        for package in advice.package
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.name)
-    ]
 
 
 def _backend_named(name: str, catalogue: Catalogue, advice: Advice) -> str:
@@ -353,43 +335,3 @@ def _defaults(inputs: Sequence[Path], project: ProjectInputs, root: Path, python
         if offered:
             lines.append(f"# extras = {toml_list(offered)}  # what {projects[0]} offers")
     return text_of([*lines, *further_settings(project)])
-
-
-def _first_backend(
-    name: str,
-    build: BackendBuild,
-    advice: Advice,
-    choices: Sequence[Choice],
-    requirements: Sequence[str],
-    chosen: ChosenBase,
-    answers: Answers,
-    python: str,
-) -> str:
-    base = build.base
-    lines = [comment_of(*about_backend(build)).rstrip("\n"), f"[backend.{name}]"]
-    runtimes = base.runtimes if base else {}
-    if runtimes:
-        lines.append(runtime_line(runtimes))
-    else:
-        lines.append('runtime = "any"  # no version lines')
-    only = next(iter(runtimes.values())) if len(runtimes) == 1 else {}
-    lines += base_lines(chosen, build, only, python, answers)
-    if requirements:
-        lines.append(f"requirements = {toml_list(requirements)}  # beside those of [defaults]")
-    if torch := [choice.name for choice in choices if choice.package.torch]:
-        lines += [
-            f"# Because of {', '.join(torch)}: torch comes from the index of this build only.",
-            f"torch = {toml_string(base.torch if base else 'cpu')}",
-        ]
-    # What has a table of its own in the advice, and the build for the CPU for all others.
-    column = name if name in advice.backends else "cpu"
-    replaced = {
-        choice.name: twin
-        for choice in choices
-        if (twin := choice.package.replace.get(name) or choice.package.replace.get(column))
-    }
-    if replaced:
-        lines.append(f"replace = {{ {toml_pairs(replaced)} }}")
-    if dropped := [choice.name for choice in choices if column in choice.package.drop]:
-        lines.append(f"drop = {toml_list(dropped)}")
-    return text_of(lines)

@@ -81,22 +81,16 @@ def project_table(project: ProjectInputs, root: Path) -> str:
 
 def own_package(project: ProjectInputs) -> list[str]:
     """Return the line that installs the project itself, if it can be installed."""
-    if not project.is_package:
-        return []
     scripts = f", with {', '.join(project.scripts[:3])}" if project.scripts else ""
-    return [f"install-project = true  # the project itself{scripts}"]
+    return [f"install-project = true  # the project itself{scripts}"] * project.is_package
 
 
 def further_settings(project: ProjectInputs) -> list[str]:
     """Settings that a first specification leaves to its reader."""
     command = toml_list(project.scripts[:1] or ["python", "-m", "app"])
-    copied = (
-        []
-        if project.is_package
-        else ['# copy = [["src", "/app"]]  # what else goes into the image']
-    )
+    copied = '# copy = [["src", "/app"]]  # what else goes into the image'
     return [
-        *copied,
+        *([] if project.is_package else [copied]),
         f"# command = {command}",
         '# variant = ["server"]  # the last part of identifiers; "default" where it is not said',
     ]
@@ -174,16 +168,30 @@ def base_lines(
     for key, value in values.items():
         image = image.replace(key, value)
     digest = "" if "{" in image else answers.digest(image)
-    if digest:
-        yield f"base = {toml_string(f'{image}@{digest}')}"
-    else:
-        yield f"base = {toml_string(base.image)}"
+    yield f"base = {toml_string(f'{image}@{digest}' if digest else base.image)}"
     if build.base and build.base.packages:
         yield f"system-packages = {toml_list(build.base.packages)}  # the user-mode driver"
 
 
-def runtime_line(runtimes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the key `runtime` of a backend with version lines."""
+def backend_head(
+    name: str,
+    build: BackendBuild,
+    runtimes: Mapping[str, Mapping[str, str]],
+    chosen: ChosenBase,
+    python: str,
+    answers: Answers,
+) -> list[str]:
+    """The first lines of `[backend.NAME]`; `runtimes` are its version lines, if it has any."""
+    only = next(iter(runtimes.values())) if len(runtimes) == 1 else {}
+    return [
+        comment_of(*about_backend(build)).rstrip("\n"),
+        f"[backend.{name}]",
+        _runtime_line(runtimes) if runtimes else 'runtime = "any"  # no version lines',
+        *base_lines(chosen, build, only, python, answers),
+    ]
+
+
+def _runtime_line(runtimes: Mapping[str, Mapping[str, str]]) -> str:
     texts = ", ".join(
         f"{toml_string(runtime)} = {{ {toml_pairs(values)} }}"
         if values
@@ -205,11 +213,8 @@ def about_backend(build: BackendBuild) -> Iterator[str]:
         note = f": {build.base.note}" if build.base.note else "."
         yield f"- Base image (source: {'; '.join(build.base_sources)}){note}"
     for origin in build.wheels:
-        names = ", ".join(origin.names)
-        if origin.origin == "vendor":
-            yield f"- Wheels that are not on PyPI: {names}. {origin.note or ''}".rstrip()
-        else:
-            yield f"- Wheels on PyPI: {names}. {origin.note or ''}".rstrip()
+        where = "that are not on PyPI" if origin.origin == "vendor" else "on PyPI"
+        yield f"- Wheels {where}: {', '.join(origin.names)}. {origin.note or ''}".rstrip()
     for run in build.runs:
         note = f" ({run.note})" if run.note else ""
         yield f"- Run it with: docker run {' '.join(run.options)}{note}"
