@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.reports.formats import DOCTOR, PREFLIGHT
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.doctor.node import Node, Sample
     from buildmatrix.matrix.model import Spec
     from buildmatrix.reports.doctor import Diagnosis, DoctorLine, State
     from buildmatrix.reports.preflight.model import Preflight
@@ -185,21 +184,19 @@ def doctor(
 
     No program of a vendor is run. A device that is not here is no failure.
     """
-    lines = []
+    lines: list[DoctorLine] = []
+
+    def add(*known: DoctorLine) -> None:
+        for line in known:
+            lines.append(line)
+            show(line)
+
     if options.process is None:
-        checking = _check_machine(options)
+        diagnosis = _check_machine(options, add)
     else:
-        checking = _check_process(options, options.process)
-    while True:
-        try:
-            line = next(checking)
-        except StopIteration as end:
-            document = end.value
-            break
-        lines.append(line)
-        show(line)
+        diagnosis = _check_process(options, options.process, add)
     code = most_severe([EXIT_OK, *(_code(line, options.strict) for line in lines)])
-    return CommandResult(document(lines), code, DOCTOR)
+    return CommandResult(replace(diagnosis, checks=tuple(lines)), code, DOCTOR)
 
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -218,10 +215,8 @@ _STRICT: dict[State, int] = {
 }
 
 
-def _check_machine(
-    options: DoctorOptions,
-) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
-    """Each thing that is checked, as soon as it is known; then what makes a document of them."""
+def _check_machine(options: DoctorOptions, add: Callable[..., None]) -> Diagnosis:
+    """Add each thing that is checked, as soon as it is known; return the facts of the machine."""
     from buildmatrix.commands.doctor import examine
     from buildmatrix.commands.doctor.node import format_checks as node_lines
     from buildmatrix.net.http.machine_indexes import default_indexes
@@ -232,11 +227,11 @@ def _check_machine(
     lines, facilities = examine.check_engines(
         here.builder(DOCKER), here.builder(OCI), options.builder or None
     )
-    yield from lines
-    yield examine.check_resolver()
+    add(*lines)
+    add(examine.check_resolver())
 
     line, catalogue = examine.check_catalogue(options.workspace.data_files)
-    yield line
+    add(line)
 
     machine = MachineFiles()
     node = examine.find_node(machine, catalogue)
@@ -246,53 +241,48 @@ def _check_machine(
         return here.load() if here.specification.exists() else None
 
     line, spec = examine.check_specification(specification)
-    yield line
+    add(line)
 
     places = {"locks, generated files, state": here.specification.absolute().parent}
     if (folder := here.user_cache().folder) is not None:
         places["cache"] = folder
     if facilities is not None and facilities.folder is not None:
         places["images"] = facilities.folder
-    yield from examine.check_disks(places)
+    add(*examine.check_disks(places))
 
     urls = dict.fromkeys(default_indexes())
     urls |= dict.fromkeys(
         url for target in (spec.targets if spec else ()) for url in target.index.values()
     )
     if here.offline:
-        yield DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given")
+        add(DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given"))
     else:
-        yield from examine.check_indexes(urls)
+        for line in examine.check_indexes(urls):
+            add(line)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    yield from examine.check_devices(machine, catalogue, wanted, facilities)
-    checks = tuple(node.run_checks(_second(node, before, interval)))
-    yield from node_lines(checks)
-    return partial(examine.make_diagnosis, machine, catalogue, facilities, checks=checks)
+    add(*examine.check_devices(machine, catalogue, wanted, facilities))
+    samples = None
+    if before is not None:
+        time.sleep(max(0.0, before.moment + interval - time.monotonic()))
+        samples = before, node.take_sample(time.monotonic())
+    checks = tuple(node.run_checks(samples))
+    add(*node_lines(checks))
+    return examine.make_diagnosis(machine, catalogue, facilities, (), checks=checks)
 
 
-def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample, Sample] | None:
-    """Both samples, when at least `interval` seconds have passed since the first."""
-    if before is None:
-        return None
-    time.sleep(max(0.0, before.moment + interval - time.monotonic()))
-    return before, node.take_sample(time.monotonic())
-
-
-def _check_process(
-    options: DoctorOptions, pid: int
-) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
+def _check_process(options: DoctorOptions, pid: int, add: Callable[..., None]) -> Diagnosis:
     """Read the libraries that one process has mapped, and nothing else."""
     from buildmatrix.commands.doctor import examine
     from buildmatrix.preflight.machine import MachineFiles
 
     line, catalogue = examine.check_catalogue(options.workspace.data_files)
     if line.state != "ok":
-        yield line
+        add(line)
     machine = MachineFiles()
     seen = examine.examine_process(pid, catalogue, machine)
-    yield from examine.format_process(seen)
-    return partial(examine.make_diagnosis, machine, catalogue, None, process=seen)
+    add(*examine.format_process(seen))
+    return examine.make_diagnosis(machine, catalogue, None, (), process=seen)
 
 
 def _code(line: DoctorLine, strict: bool) -> int:
