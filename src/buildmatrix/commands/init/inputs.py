@@ -74,10 +74,9 @@ def _read_requirements(path: Path, inputs: ProjectInputs) -> None:
         raise SpecError(requirements.problems)
     for line in requirements.lines:
         inputs.distributions.setdefault(line.name, str(line))
-    inputs.unread += [
-        f"{unbuilt.place}: {unbuilt.source} is built from source"
-        for unbuilt in requirements.unbuilt
-    ]
+    inputs.unread += (
+        f"{item.place}: {item.source} is built from source" for item in requirements.unbuilt
+    )
     inputs.unread += (f"{unread.path}: {unread.why}" for unread in requirements.unread)
     inputs.unread += map(str, requirements.problems)
     names = dict.fromkeys(option.partition(" ")[0] for option in requirements.options)

@@ -56,6 +56,11 @@ class LockedPart:
     groups: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        """Its extra or group; empty for a whole lock."""
+        return next(iter((*self.extras, *self.groups)), "")
+
+    @property
     def label(self) -> str:
         """The lock with its parts, `uv.lock[cpu]`."""
         parts = [*self.extras, *(f":{name}" for name in self.groups)]
@@ -85,7 +90,7 @@ class OpenPart:
     def of(cls, part: LockedPart, why: str, *, is_usable: bool = True) -> OpenPart:
         """A part that is left open."""
         line = part.line if is_usable else ""
-        return cls(part.label, why, line, next(iter((*part.extras, *part.groups)), ""))
+        return cls(part.label, why, line, part.name)
 
 
 @dataclass(slots=True)
@@ -234,8 +239,7 @@ class _LockReader:
 
     def read(self, locks: Sequence[str]) -> LockedProject:
         project = LockedProject(tuple(locks), self.python)
-        is_whole = len(locks) == 1 and self._find_backend(_middle(locks[0])) is None
-        if is_whole:
+        if len(locks) == 1 and self._find_backend(_middle(locks[0])) is None:
             self._divide(locks[0], project)
             return project
         for lock in locks:
@@ -246,10 +250,10 @@ class _LockReader:
         """Assign extras and groups of one lock."""
         base = LockedPart("cpu", "", lock)
         packages, left_out = self._read(base)
-        for extra in left_out.extras:
-            self._take(dataclasses.replace(base, extras=(extra,)), extra, project)
-        for group in left_out.groups:
-            self._take(dataclasses.replace(base, groups=(group,)), group, project)
+        parts = [dataclasses.replace(base, extras=(extra,)) for extra in left_out.extras]
+        parts += [dataclasses.replace(base, groups=(group,)) for group in left_out.groups]
+        for part in parts:
+            self._take(part, part.name, project)
         if plain := self._plain_twin(base, left_out, project):
             project.parts.append(plain)
         held = self._backends(packages, "cpu")
@@ -261,20 +265,13 @@ class _LockReader:
         elif not project.parts:
             why = f"it holds distributions for {listing(sorted(held))}"
             project.open.append(OpenPart.of(base, why))
-        mine = {name for part in project.parts for name in (*part.extras, *part.groups)}
-        mine |= {part.name for part in project.open}
+        mine = {part.name for part in (*project.parts, *project.open)}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
-        unnamed = [
-            dataclasses.replace(base, extras=(name,))
-            for name in left_out.extras
-            if name not in mine and name not in project.extras
-        ] + [
-            dataclasses.replace(base, groups=(name,))
-            for name in left_out.groups
-            if name not in mine and name not in project.groups
-        ]
-        project.open += [OpenPart.of(part, "its name names no backend") for part in unnamed]
+        for part in parts:
+            together = project.extras if part.extras else project.groups
+            if part.name not in mine and part.name not in together:
+                project.open.append(OpenPart.of(part, "its name names no backend"))
 
     def _plain_twin(
         self, base: LockedPart, left_out: LeftOut, project: LockedProject
@@ -290,45 +287,42 @@ class _LockReader:
 
     def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
         """Assign a part whose name says for which backend it is."""
+        outcome = self._assign(part, name, project.parts)
+        if isinstance(outcome, OpenPart):
+            project.open.append(outcome)
+        elif outcome is not None:
+            project.parts.append(outcome)
+
+    def _assign(
+        self, part: LockedPart, name: str, assigned: Sequence[LockedPart]
+    ) -> LockedPart | OpenPart | None:
         named = self._find_backend(name)
         if named is None:
-            if not (part.extras or part.groups):
-                project.open.append(OpenPart.of(part, "its name names no backend"))
-            return
+            return None if part.name else OpenPart.of(part, "its name names no backend")
         backend, runtime = named
         try:
             packages, _ = self._read(part)
             held = self._backends(packages, backend)
         except (SpecError, UsageError) as error:
-            why = error.message.splitlines()[0]
-            project.open.append(OpenPart.of(part, why, is_usable=False))
-            return
+            return OpenPart.of(part, error.message.splitlines()[0], is_usable=False)
         others = sorted(set(held) - {backend})
-        if backend == _ANY:
-            if len(held) == 1:
-                backend = others[0]
-            else:
-                found = " and ".join(others) or "no backend that is known"
-                why = f"what is locked in it is for {found}"
-                project.open.append(OpenPart.of(part, why))
-                return
+        if backend == _ANY and len(held) == 1:
+            backend = others[0]
+        elif backend == _ANY:
+            found = " and ".join(others) or "no backend that is known"
+            return OpenPart.of(part, f"what is locked in it is for {found}")
         elif others:
-            why = f"what is locked in it is for {' and '.join(others)}, too"
-            project.open.append(OpenPart.of(part, why))
-            return
+            return OpenPart.of(part, f"what is locked in it is for {' and '.join(others)}, too")
         if reason := backend_build(self.catalogue, backend).unbuildable:
-            project.open.append(
-                OpenPart.of(part, f"no image can be made: {reason}", is_usable=False)
-            )
-            return
-        runtime = _closer(runtime, held.get(backend) or _toolkit(packages, backend))
-        found_part = dataclasses.replace(part, backend=backend, runtime=runtime)
-        same = [p for p in project.parts if (p.backend, p.runtime) == (backend, runtime)]
-        if same:
-            why = f"{same[0].label} is for {backend} {runtime}".rstrip() + " already"
-            project.open.append(OpenPart.of(part, why))
-            return
-        project.parts.append(found_part)
+            return OpenPart.of(part, f"no image can be made: {reason}", is_usable=False)
+        said = (pair for package in packages for pair in _toolkits(package))
+        of_index = next((version for of, version in said if of == backend), "")
+        runtime = _closer(runtime, held.get(backend) or of_index)
+        for other in assigned:
+            if (other.backend, other.runtime) == (backend, runtime):
+                why = f"{other.label} is for {backend} {runtime}".rstrip() + " already"
+                return OpenPart.of(part, why)
+        return dataclasses.replace(part, backend=backend, runtime=runtime)
 
     def _find_backend(self, name: str) -> tuple[str, str] | None:
         """The backend that a name says, and its toolkit; None for no backend, or for several."""
@@ -359,15 +353,9 @@ class _LockReader:
         return {**names, **_NAMES, _ANY: _ANY}
 
     def _target(self, part: LockedPart) -> Target:
-        bare = bare_target(
-            part.backend or "cpu",
-            part.backend or "cpu",
-            base=self.base.format(python=self.python),
-            python=self.python,
-            lock=part.lock,
-        )
+        backend, base = part.backend or "cpu", self.base.format(python=self.python)
         return dataclasses.replace(
-            bare,
+            bare_target(backend, backend, base=base, python=self.python, lock=part.lock),
             committed_lock=part.lock,
             extras=part.extras,
             groups=part.groups,
@@ -420,12 +408,6 @@ def _toolkits(package: Package) -> Iterator[tuple[str, str]]:
     for backend, pattern in _RUNTIMES.items():
         if pattern.fullmatch(package.name) and package.version.count(".") >= 2:
             yield backend, ".".join(package.version.split(".")[:2])
-
-
-def _toolkit(packages: Sequence[Package], backend: str) -> str:
-    """The toolkit of a backend that the indexes of packages say."""
-    said = (runtime for item in packages for name, runtime in _toolkits(item) if name == backend)
-    return next(said, "")
 
 
 def _closer(one: str, other: str) -> str:
