@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
@@ -12,7 +12,7 @@ from buildmatrix import __version__
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import listing
-from buildmatrix.engines.model import Engine, Run
+from buildmatrix.engines.model import Engine
 from buildmatrix.engines.process import shorten
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, GateState
@@ -88,8 +88,24 @@ def run(
         held = tuple(digest for digest in digests.values() if digest in already_passed)
         return SmokeOutcome("undecided", held, why_not=did_not_run(open_, why_not))
     progress.step(target.id, "smoke: preparing the image")
-    with engine.runner(reference) as run:
-        return _run(target, digests, already_passed, run, progress)
+    passed: list[str] = []
+    with engine.runner(reference) as run_here:
+        for smoke, digest in digests.items():
+            if digest not in already_passed:
+                progress.step(target.id, f"smoke {smoke.name}")
+                result = run_here(smoke.command, smoke.timeout_s)
+                if result.timed_out or result.exit_code != 0:
+                    outcome = (
+                        f"did not end within {smoke.timeout_s:g} s"
+                        if result.timed_out
+                        else f"failed with exit code {result.exit_code}"
+                    )
+                    lines = [line for line in result.output.splitlines() if line.strip()][-SHOWN:]
+                    message = f"smoke command {smoke.name!r} ({smoke.position}) {outcome}"
+                    message += "".join(f"\n  | {shorten(line, 300)}" for line in lines)
+                    return SmokeOutcome("failed", tuple(passed), message)
+            passed.append(digest)
+    return SmokeOutcome("passed", tuple(passed))
 
 
 def did_not_run(commands: Sequence[Smoke], why: BuildmatrixError) -> BuildmatrixError:
@@ -97,38 +113,6 @@ def did_not_run(commands: Sequence[Smoke], why: BuildmatrixError) -> Buildmatrix
     noun = "smoke command" if len(commands) == 1 else "smoke commands"
     names = listing(smoke.name for smoke in commands)
     return why.saying(f"{noun} {names} did not run: {why.message}")
-
-
-def _run(
-    target: Target,
-    digests: Mapping[Smoke, str],
-    already_passed: Collection[str],
-    run: Run,
-    progress: Progress,
-) -> SmokeOutcome:
-    passed: list[str] = []
-    for smoke, digest in digests.items():
-        if digest not in already_passed:
-            progress.step(target.id, f"smoke {smoke.name}")
-            result = run(smoke.command, smoke.timeout_s)
-            if result.timed_out or result.exit_code != 0:
-                outcome = (
-                    f"did not end within {smoke.timeout_s:g} s"
-                    if result.timed_out
-                    else f"failed with exit code {result.exit_code}"
-                )
-                lines = [f"\n  | {shorten(line, 300)}" for line in _tail(result.output)]
-                return SmokeOutcome(
-                    "failed",
-                    tuple(passed),
-                    f"smoke command {smoke.name!r} ({smoke.position}) {outcome}" + "".join(lines),
-                )
-        passed.append(digest)
-    return SmokeOutcome("passed", tuple(passed))
-
-
-def _tail(output: str) -> list[str]:
-    return [line for line in output.splitlines() if line.strip()][-SHOWN:]
 
 
 # Rungs of `preflight`, run as soon as an image is built.

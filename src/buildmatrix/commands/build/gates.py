@@ -57,11 +57,15 @@ class LockGate:
             else:
                 work.lock = lock
                 work.findings = self.judge.lock(work.target, lock)
-        self._advisories(works)
+        if self.options.asking is not None:
+            present = [work.lock for work in works if work.lock is not None]
+            advisories = ask(present, self.spec.policy, self.options.asking, self.progress)
+            for work in works:
+                if work.lock is not None:
+                    work.findings += self.judge.advisories(work.target, work.lock, advisories)
         for work in works:
             if work.lock is not None:
                 work.gates["lock"] = self.judge.gate(work.findings)
-        for work in works:
             if work.gates["lock"] != "passed":
                 self.progress.done(work.target.id, work.outcome(), work.ending)
 
@@ -92,16 +96,6 @@ class LockGate:
             jobs=self.options.jobs,
             timed=lambda id: works_by_target[id].timed(),
         )
-
-    def _advisories(self, works: Sequence[BuildWork]) -> None:
-        """Query advisories for all locked distributions at once."""
-        if self.options.asking is None:
-            return
-        locks = [work.lock for work in works if work.lock is not None]
-        advisories = ask(locks, self.spec.policy, self.options.asking, self.progress)
-        for work in works:
-            if work.lock is not None:
-                work.findings += self.judge.advisories(work.target, work.lock, advisories)
 
     def audit(self, works: Sequence[BuildWork]) -> None:
         """Read the wheels of targets to build, as far as an index serves parts of them.

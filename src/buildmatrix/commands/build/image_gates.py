@@ -356,7 +356,11 @@ def judge_image(
     `inventory` loads the facts, and returns the reason if some are missing: then the result is not
     cached, so that the next run tries again. `note` is called if the cache is unusable.
     """
-    key = _judgement_key(record, target, lock, judge)
+    # Without the rules' code: `TargetFiles.derived` is of the current code. `record.key` includes
+    # the Dockerfile, which determines the layers of the base.
+    image = record.key, record.digest, record.inventory
+    parts = image, target, lock.digest if lock is not None else None, judge.basis
+    key = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
     store = files.derived(note)
     kept = store.load(JUDGEMENT, _JUDGED_IMAGE)
     if kept is not None and kept.key == key:
@@ -370,13 +374,3 @@ def judge_image(
     if unknown is None:
         store.save(JUDGEMENT, judged)
     return judged
-
-
-def _judgement_key(record: BuildRecord, target: Target, lock: Lock | None, judge: Judge) -> str:
-    """Return the key, without the rules' code: `TargetFiles.derived` is of the current code.
-
-    `record.key` includes the Dockerfile, which determines the layers of the base.
-    """
-    image = record.key, record.digest, record.inventory
-    parts = image, target, lock.digest if lock is not None else None, judge.basis
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

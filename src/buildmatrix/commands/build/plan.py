@@ -157,6 +157,8 @@ class BuildPlan:
         An image that a run does not load is where it was built, so each builder has its own.
         """
         names = bake_name(target.id), scan_name(target.id)
+        project = project_packages(self._spec.root, target) if target.install_project else ()
+        wheels = [package.wheels[0].sha256 for package in project]
         return journal.make_key(
             {
                 "engine": self._engine,
@@ -170,13 +172,7 @@ class BuildPlan:
                 },
                 "context": [self._digests.of(path) for path, _ in target.copy],
                 "lock": lock.digest,
-                **self._project(target),
+                # Where the project itself is installed.
+                **({"project": wheels} if target.install_project else {}),
             }
         )
-
-    def _project(self, target: Target) -> dict[str, list[str]]:
-        """Digests of the wheels of the project itself, where that is installed."""
-        if not target.install_project:
-            return {}
-        packages = project_packages(self._spec.root, target)
-        return {"project": [package.wheels[0].sha256 for package in packages]}
