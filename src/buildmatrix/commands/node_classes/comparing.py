@@ -29,7 +29,7 @@ from buildmatrix.reports.node_classes import (
 
 _LEVELS = kinds.CPU_LEVEL.choices
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
-_SEPARATORS = re.compile(r"[.+~_-]")
+_SEPARATORS = re.compile(r"[.+~_ -]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,10 @@ def check_node_classes(
     classes = tuple(
         _make_class_check(node_class, counted[node_class.name]) for node_class in spec.node_classes
     )
+    states = {item.state for item in classes}
+    if not is_cluster:
+        # The diagnoses of some hosts need not cover all classes.
+        states.discard("no-nodes")
     strangers = tuple(
         Uncovered(
             backend=backend,
@@ -97,10 +101,13 @@ def check_node_classes(
         )
         for (backend, products, resources), names in sorted(uncovered.items())
     )
+    state: CheckState = "undecided" if "undecided" in states else "ok"
+    if states & {"drift", "no-nodes"} or any(item.in_specification for item in strangers):
+        state = "drift"
     return NodeClassCheck(
         specification=str(spec.path),
         sources=tuple(sources),
-        state=_overall_state(classes, strangers, is_cluster),
+        state=state,
         nodes=len(seen.nodes),
         classes=classes,
         uncovered=strangers,
@@ -116,18 +123,6 @@ def exit_code(held: NodeClassCheck) -> int:
         "undecided": UndecidedError.exit_code,
     }
     return codes[held.state]
-
-
-def _overall_state(
-    classes: Iterable[ClassCheck], strangers: Iterable[Uncovered], is_cluster: bool
-) -> CheckState:
-    states = {item.state for item in classes}
-    if not is_cluster:
-        # The diagnoses of some hosts need not cover all classes.
-        states.discard("no-nodes")
-    if states & {"drift", "no-nodes"} or any(item.in_specification for item in strangers):
-        return "drift"
-    return "undecided" if "undecided" in states else "ok"
 
 
 def _make_class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
@@ -149,6 +144,9 @@ def _make_class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck
         state = "no-nodes"
     elif "drift" in states:
         state = "drift"
+    # Labels and `doctor` lack these.
+    unconfirmed = ["interconnect"] if node_class.interconnect and counted.nodes else []
+    unconfirmed += ["cdi"] if node_class.cdi and counted.in_cluster else []
     return ClassCheck(
         name=node_class.name,
         backend=node_class.backend,
@@ -156,16 +154,8 @@ def _make_class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck
         state=state,
         nodes=counted.nodes,
         differences=differences,
-        not_compared=tuple(_find_unconfirmed(node_class, counted)),
+        not_compared=tuple(unconfirmed),
     )
-
-
-def _find_unconfirmed(node_class: NodeClass, counted: _ClassCount) -> Iterator[str]:
-    """Yield fields of a class that its machines cannot confirm: labels and `doctor` lack them."""
-    if node_class.interconnect and counted.nodes:
-        yield "interconnect"
-    if node_class.cdi and counted.in_cluster:
-        yield "cdi"
 
 
 class ClassChooser:
@@ -253,38 +243,30 @@ def _find_differences(
         archs = _find_archs(machine, catalogue)
         if archs and set(architectures(node_class, catalogue)).isdisjoint(archs):
             yield _FieldDifference("archs", ", ".join(node_class.archs), ", ".join(archs))
-    yield from _compare_field("driver", node_class.driver, machine.driver, _matches_version)
-    yield from _compare_field("kernel", node_class.kernel, machine.kernel, _matches_version)
+    held, partitions = machine.partitions, ", ".join(machine.partitions)
+    runtimes = node_class.container_runtime, machine.container_runtime
     memory = size(node_class.memory) if node_class.memory else ""
-    yield from _compare_field(
-        "memory",
-        memory,
-        machine.memory,
-        lambda _, seen: same_memory(node_class.memory, kinds.size(seen)),
-        needed=kind.labels is not None,
-    )
-    count = str(machine.count) if machine.count else ""
-    yield from _compare_field("count", str(node_class.count or ""), count, str.__eq__)
-    yield from _compare_field(
-        "partition",
-        node_class.partition,
-        ", ".join(machine.partitions),
-        lambda wanted, _: (
-            product_words(wanted) in {product_words(part) for part in machine.partitions}
-        ),
-        needed=kind.labels is not None,
-    )
+    # Name, value of the class and of the machine, and their comparison; None if undecidable.
+    fields: list[tuple[str, str, str, Callable[[str, str], bool | None]]] = [
+        ("driver", node_class.driver, machine.driver, _matches_version),
+        ("kernel", node_class.kernel, machine.kernel, _matches_version),
+        ("count", str(node_class.count or ""), str(machine.count or ""), str.__eq__),
+        ("memory", memory, machine.memory, lambda _, seen: _has_memory(node_class, seen)),
+        ("partition", node_class.partition, partitions, lambda wanted, _: _has(held, wanted)),
+        ("container-runtime", *runtimes, _matches_version),
+        ("cpu", node_class.cpu, machine.cpu, _satisfies_level),
+    ]
+    # Discovery does not report the processor on most clusters, nor a host the others: that casts no
+    # doubt on the class.
+    needed = {"driver", "kernel", "count"}
+    needed |= {"memory", "partition", "container-runtime"} if kind.labels is not None else set()
+    for name, expected, seen, fits in fields:
+        if expected and (seen or name in needed):
+            answer = fits(expected, seen) if seen else None
+            if not answer:
+                yield _FieldDifference(name, expected, seen, answer is None)
     if machine.partitions and not node_class.partition and node_class.count:
-        yield _FieldDifference("partition", "none", ", ".join(machine.partitions))
-    yield from _compare_field(
-        "container-runtime",
-        node_class.container_runtime,
-        machine.container_runtime,
-        lambda wanted, seen: _matches_version(wanted.replace(" ", "."), seen.replace(" ", ".")),
-        needed=kind.labels is not None,
-    )
-    # Discovery does not report it on most clusters, which does not cast doubt on the class.
-    yield from _compare_field("cpu", node_class.cpu, machine.cpu, _satisfies_level, needed=False)
+        yield _FieldDifference("partition", "none", partitions)
     if kind.labels is not None:
         yield from _compare_cluster_fields(node_class, machine, dict(kind.labels))
     elif not {_cdi_kind(device) for device in node_class.cdi} <= set(map(_cdi_kind, machine.cdi)):
@@ -326,23 +308,12 @@ def _is_tolerated(taint: str, tolerations: Iterable[str]) -> bool:
     return False
 
 
-def _compare_field(
-    name: str,
-    expected: str,
-    seen: str,
-    fits: Callable[[str, str], bool | None],
-    *,
-    needed: bool = True,
-) -> Iterator[_FieldDifference]:
-    """Yield the difference in one field, undecided if the machine lacks a `needed` field."""
-    if not expected or (not seen and not needed):
-        return
-    if not seen:
-        yield _FieldDifference(name, expected, "", True)
-        return
-    answer = fits(expected, seen)
-    if not answer:
-        yield _FieldDifference(name, expected, seen, answer is None)
+def _has_memory(node_class: NodeClass, seen: str) -> bool | None:
+    return same_memory(node_class.memory, kinds.size(seen))
+
+
+def _has(partitions: Iterable[str], wanted: str) -> bool:
+    return product_words(wanted) in map(product_words, partitions)
 
 
 def _matches_version(expected: str, seen: str) -> bool | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
-from typing import Any
 
 import msgspec
 
@@ -193,7 +192,10 @@ def write_tables(seen: SeenNodes, catalogue: Catalogue) -> tuple[str, tuple[str,
         lines = list(_write_table(name, machine, catalogue, notes))
         comment = f"# {count(len(nodes[machine]), 'node')}: {_list_names(nodes[machine])}"
         parts.append("\n".join([comment, *lines]) + "\n")
-    notes += _describe_omissions(seen)
+    if plain := [node.name for node in seen.nodes if not node.machines]:
+        nodes_of_none = f"{count(len(plain), 'node')} without a device that the catalogue knows"
+        notes.append(f"{nodes_of_none}: {_list_names(plain)}")
+    notes += describe_unknown_labels(seen)
     return "\n".join(parts), tuple(dict.fromkeys(notes))
 
 
@@ -202,29 +204,14 @@ def make_classes(seen: SeenNodes, catalogue: Catalogue, source: str) -> tuple[No
     held = loads(write_tables(seen, catalogue)[0]).get("node-class", {})
     assert isinstance(held, Mapping)
     position = Position(source, 1)
-    return tuple(_make_class(name, table, position) for name, table in held.items())
-
-
-def _make_class(name: str, table: Mapping[str, Any], position: Position) -> NodeClass:
-    return NodeClass(
-        name=name,
-        backend=table["backend"],
-        driver=table.get("driver", ""),
-        archs=tuple(table.get("archs", ())),
-        labels=table.get("labels", {}),
-        runs=(),
-        position=position,
-        products=tuple(table.get("products", ())),
-        memory=kinds.size(table.get("memory", "")),
-        count=table.get("count", 0),
-        partition=table.get("partition", ""),
-        kernel=table.get("kernel", ""),
-        container_runtime=table.get("container-runtime", ""),
-        cpu=table.get("cpu", ""),
-        resources=tuple(table.get("resources", ())),
-        tolerations=tuple(table.get("tolerations", ())),
-        cdi=tuple(table.get("cdi", ())),
-    )
+    classes = []
+    for name, table in held.items():
+        fields: dict[str, Any] = {"name": name, "driver": "", "archs": (), "labels": {}, "runs": ()}
+        for key, value in table.items():
+            fields[key.replace("-", "_")] = tuple(value) if isinstance(value, list) else value
+        fields |= {"memory": kinds.size(table.get("memory", "")), "position": position}
+        classes.append(NodeClass(**fields))
+    return tuple(classes)
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -287,16 +274,12 @@ def _write_table(
     yield from line("resources", fit("resources", kinds.RESOURCE, machine.resources))
     yield from line("tolerations", fit("tolerations", kinds.TOLERATION, machine.taints))
     yield from line("cdi", fit("cdi", kinds.CDI_DEVICE, machine.cdi))
-    yield from line("labels", _select_labels(machine, fit))
-
-
-def _select_labels(machine: Machine, fit: object) -> Mapping[str, str]:
-    assert callable(fit)
-    return {
+    labels = {
         key: value
         for key, value in machine.labels
         if fit("labels", kinds.LABEL, [key]) and fit("labels", kinds.VALUE, [value])
     }
+    yield from line("labels", labels)
 
 
 def _select_devices(
@@ -325,16 +308,6 @@ def _select_devices(
         )
         return [], machine.archs
     return products, () if products else machine.archs
-
-
-def _describe_omissions(seen: SeenNodes) -> Iterator[str]:
-    plain = [node.name for node in seen.nodes if not node.machines]
-    if plain:
-        yield (
-            f"{count(len(plain), 'node')} without a device that the catalogue knows: "
-            f"{_list_names(plain)}"
-        )
-    yield from describe_unknown_labels(seen)
 
 
 def describe_unknown_labels(seen: SeenNodes) -> Iterator[str]:

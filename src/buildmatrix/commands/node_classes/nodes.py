@@ -309,73 +309,33 @@ class NodeReader:
             for statement in self._resources.statements(name, amount)
         ]
         by_label, by_resource = make_readings(said), make_readings(resources)
-        cpu = [
-            reading.values[0]
-            for (_, field), reading in by_label.items()
-            if field == "cpu" and info.architecture == "amd64"
-        ]
-        for backend in sorted(_find_backends(by_label, by_resource)):
-            yield _make_machine(
-                backend,
-                by_label,
-                by_resource,
-                resources=_select_resources(resources, backend),
-                labels=labels,
-                taints=taints,
+        # A label counts before a resource.
+        readings = {**by_resource, **by_label}
+        cpu = [reading.values[0] for (_, about), reading in by_label.items() if about == "cpu"]
+        for backend in sorted({owner for owner, about in readings if about != "cpu"}):
+            own = {about: reading for (of, about), reading in readings.items() if of == backend}
+            values = {about: reading.values for about, reading in own.items()}
+            identity = {
+                key
+                for about, reading in own.items()
+                if about in ("product", "partition")
+                for key in reading.keys
+            }
+            yield Machine(
+                backend=backend,
+                products=tuple(sorted({*values.get("product", ())})),
+                archs=tuple(sorted({*values.get("arch", ())})),
+                driver=values.get("driver", ("",))[0],
+                memory=values.get("memory", ("",))[0],
+                count=sum(int(text) for text in values.get("count", ()) if _WHOLE.fullmatch(text)),
+                partitions=tuple(sorted({*values.get("partition", ())})),
                 kernel=info.kernel_version,
                 container_runtime=info.container_runtime_version.replace("://", " ", 1),
-                cpu=cpu[0] if cpu else "",
+                cpu=cpu[0] if cpu and info.architecture == "amd64" else "",
+                resources=tuple(sorted({it.key for it in resources if it.backend == backend})),
+                taints=taints,
+                labels=tuple((key, labels[key]) for key in sorted(identity) if key in labels),
             )
-
-
-def _find_backends(*tables: Mapping[tuple[str, NodeField], Reading]) -> set[str]:
-    """Return the backends with devices on a node."""
-    return {backend for table in tables for backend, field in table if field != "cpu"}
-
-
-def _select_resources(resources: Iterable[Statement], backend: str) -> tuple[str, ...]:
-    return tuple(sorted({item.key for item in resources if item.backend == backend}))
-
-
-def _make_machine(
-    backend: str,
-    by_label: Mapping[tuple[str, NodeField], Reading],
-    by_resource: Mapping[tuple[str, NodeField], Reading],
-    *,
-    resources: tuple[str, ...],
-    labels: Mapping[str, str],
-    taints: tuple[str, ...],
-    kernel: str,
-    container_runtime: str,
-    cpu: str,
-) -> Machine:
-    nothing = Reading((), ())
-
-    def of(field: NodeField) -> Reading:
-        """Return the reading of a label, else that of a resource."""
-        place = (backend, field)
-        return by_label.get(place) or by_resource.get(place) or nothing
-
-    def first(field: NodeField) -> str:
-        return next(iter(of(field).values), "")
-
-    identity = dict.fromkeys((*of("product").keys, *of("partition").keys))
-    counts = [int(value) for value in of("count").values if _WHOLE.fullmatch(value)]
-    return Machine(
-        backend=backend,
-        products=tuple(sorted(set(of("product").values))),
-        archs=tuple(sorted(set(of("arch").values))),
-        driver=first("driver"),
-        memory=first("memory"),
-        count=sum(counts),
-        partitions=tuple(sorted(set(of("partition").values))),
-        kernel=kernel,
-        container_runtime=container_runtime,
-        cpu=cpu,
-        resources=resources,
-        taints=taints,
-        labels=tuple((key, labels[key]) for key in sorted(identity) if key in labels),
-    )
 
 
 def _format_taints(taints: Sequence[_Taint]) -> Iterator[str]:
