@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,7 +130,8 @@ def _in_sources(root: Path, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
         except OSError:
             continue
         for match in _IMPORT.finditer(text):
-            for name in _imported_names(match):
+            several = [name.strip().partition(" ")[0] for name in (match[2] or "").split(",")]
+            for name in [match[1]] if match[1] else several:
                 if module := _find_parent(name, lost):
                     line = text.count("\n", 0, match.start()) + 1
                     yield f"{path.relative_to(root).as_posix()}:{line}", module
@@ -146,12 +147,6 @@ def _walk_python_files(root: Path) -> Iterator[Path]:
             and not Path(folder, name, "pyvenv.cfg").exists()
         )
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
-
-
-def _imported_names(match: re.Match[str]) -> Sequence[str]:
-    if match[1]:
-        return (match[1],)
-    return [name.strip().partition(" ")[0] for name in match[2].split(",")]
 
 
 def _find_parent(dotted: str, names: Iterable[str]) -> str | None:

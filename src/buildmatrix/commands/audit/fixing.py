@@ -35,7 +35,6 @@ from buildmatrix.commands.audit.session import (
 )
 from buildmatrix.commands.audit.trying import Attempt, Bench
 from buildmatrix.judge.model import Trial
-from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.questions import ask_index
@@ -160,7 +159,11 @@ class _FixTrials:
 
     def _try(self, way: Way, cases: Sequence[Case]) -> Tried:
         ids = frozenset(case.target for case in cases)
-        reason = self._impossible(way)
+        reason = None
+        if way.source is not None:
+            root = self.session.inputs.root
+            parsed = parse_declared(self.session.inputs.sources[way.source], root)
+            reason = parsed.unwritable(root / parsed.name, parsed.name)
         if reason is not None:
             self.notes.append(f"not tried: {change_phrase(way.change)}: {reason}")
             return Tried(way, {})
@@ -203,13 +206,6 @@ class _FixTrials:
         self._tries += 1
         draft = Draft(self.session.inputs, hooks=[(ids, way.change)])
         return self.bench.attempt(draft, self._touched(way, ids), gone, reason)
-
-    def _impossible(self, way: Way) -> str | None:
-        if way.source is None:
-            return None
-        root = self.session.inputs.root
-        parsed = parse_declared(self.session.inputs.sources[way.source], root)
-        return parsed.unwritable(root / parsed.name, parsed.name)
 
     def _attempt(
         self, way: Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
@@ -279,7 +275,9 @@ class _FixTrials:
             target = target_of(resolved)
             if target is None or target.id in ids:
                 continue
-            if not isinstance(resolved, Resolved) or _has(resolved.lock, way.change.name):
+            if not isinstance(resolved, Resolved) or way.change.name in {
+                package.name for package in resolved.lock.packages
+            }:
                 backends.append(target.backend)
         if not backends:
             return None
@@ -360,10 +358,6 @@ def _put(draft: Draft, way: Way, only: str | None) -> None:
         write_to_source(draft, way.source, way.change, only)
 
 
-def _has(lock: Lock, name: str) -> bool:
-    return any(package.name == name for package in lock.packages)
-
-
 def _version_of(attempt: Attempt, twin: str) -> str | None:
     if not attempt.works:
         return None
@@ -392,11 +386,6 @@ def fixed(
     outcome = try_fixes(session, results, report)
     if dry_run or outcome.draft is None or not outcome.draft.texts:
         return results, outcome.report
-    return _written(session, results, outcome)
-
-
-def _written(session: AuditSession, results: Results, outcome: Outcome) -> tuple[Results, Report]:
-    assert outcome.draft is not None
     write(outcome.draft.texts.values())
     fixes_tried = outcome.report.fixes or FixesTried()
     notes = list(fixes_tried.notes)

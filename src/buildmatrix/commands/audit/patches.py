@@ -5,6 +5,8 @@ Only `write` touches the user's files.
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement
+from buildmatrix.base.toml import written
 from buildmatrix.commands.audit.session import AuditInputs
 from buildmatrix.judge.model import Finding, Fix, SpecChange, Trial
 from buildmatrix.locks.edits import (
@@ -133,11 +136,8 @@ def entry(change: SpecChange) -> Mapping[str, object]:
 
 def snippet(change: SpecChange, backend: str) -> str:
     """The change as lines of a specification."""
-    lines = {
-        "replace": f'replace = {{ {change.name} = "{change.value}" }}',
-        "torch": f'torch = "{change.value}"',
-    }
-    return f"[backend.{backend}]\n" + lines.get(change.key, f'{change.key} = ["{change.name}"]')
+    lines = [f"{key} = {written(value)}" for key, value in entry(change).items()]
+    return "\n".join([f"[backend.{backend}]", *lines])
 
 
 def write_to_spec(draft: Draft, change: SpecChange, backend: str) -> None:
@@ -149,8 +149,12 @@ def write_to_spec(draft: Draft, change: SpecChange, backend: str) -> None:
     draft.beside |= {
         spec.root / name for target in spec.targets for name in target.requirements if name
     }
+    _amend(draft, text, {"backend": {backend: entry(change)}})
+
+
+def _amend(draft: Draft, text: Text, additions: Mapping[str, object]) -> None:
     try:
-        draft.put(text, amend_toml(text.after, {"backend": {backend: entry(change)}}))
+        draft.put(text, amend_toml(text.after, additions))
     except CannotAmend as error:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
@@ -167,9 +171,19 @@ def write_to_source(draft: Draft, number: int, change: SpecChange, only: str | N
     if obstacle is not None:
         raise CannotWrite(obstacle)
     if parsed.written_as == "itself":
-        _write_to_requirement(draft, number, parsed, change, only)
+        requirement = parse_requirement(parsed.name)
+        if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
+            raise CannotWrite(f"{parsed} is no file")
+        extras = format_extras(requirement.extras)
+        ranged = str(requirement.specifier) if only is None else only
+        draft.ranges.add(str(requirement.specifier))
+        draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
     elif parsed.written_as == "project" and change.key == "drop":
-        _write_to_uv_settings(draft, path.parent, change)
+        # Left out as uv's settings say it.
+        own = path.parent / "uv.toml"
+        text = draft.edit(own if own.is_file() else path.parent / "pyproject.toml")
+        entries = {"exclude-dependencies": [change.name]}
+        _amend(draft, text, entries if own.is_file() else {"tool": {"uv": entries}})
     elif change.key != "replace":
         missing = "which index torch comes from" if change.key == "torch" else "what to leave out"
         raise CannotWrite(f"{label} has no line that says {missing}")
@@ -179,23 +193,13 @@ def write_to_source(draft: Draft, number: int, change: SpecChange, only: str | N
         _write_to_requirements(draft, path, label, change, only)
 
 
-def _write_to_requirement(
-    draft: Draft, number: int, parsed: Declared, change: SpecChange, only: str | None
-) -> None:
-    requirement = parse_requirement(parsed.name)
-    if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
-        raise CannotWrite(f"{parsed} is no file")
-    extras = format_extras(requirement.extras)
-    ranged = str(requirement.specifier) if only is None else only
-    draft.ranges.add(str(requirement.specifier))
-    draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
-
-
 def _write_to_requirements(
     draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     requirements = read_requirements(path, label)
-    places = {file: path.parent / _relative_to(label, file) for file in requirements.files}
+    # Both start from the same folder.
+    folder = posixpath.dirname(label) or "."
+    places = {file: path.parent / os.path.relpath(file, folder) for file in requirements.files}
     draft.beside |= {*places.values()}
     lines = [line for line in requirements.lines if line.name == change.name and line.requirement]
     # A limit of the old name says nothing about its twin, which would come in any version.
@@ -220,14 +224,6 @@ def _write_to_requirements(
         raise CannotWrite(f"no line of {label} names {change.name}")
 
 
-def _relative_to(label: str, file: str) -> str:
-    """`file` as seen from the folder of `label`; both start from the same one."""
-    import os
-    import posixpath
-
-    return os.path.relpath(file, posixpath.dirname(label) or ".")
-
-
 def _write_to_project(
     draft: Draft, parsed: Declared, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
@@ -250,19 +246,6 @@ def _write_to_project(
         draft.put(text, head + anew)
     if not requirements:
         raise CannotWrite(f"no line of {label} names {change.name}")
-
-
-def _write_to_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
-    """Leave a distribution out, as uv's settings say it."""
-    own = folder / "uv.toml"
-    path = own if own.is_file() else folder / "pyproject.toml"
-    entries = {"exclude-dependencies": [change.name]}
-    text = draft.edit(path)
-    additions = entries if path == own else {"tool": {"uv": entries}}
-    try:
-        draft.put(text, amend_toml(text.after, additions))
-    except CannotAmend as error:
-        raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
 
 def _line(text: str, number: int) -> str:
@@ -363,7 +346,14 @@ def add_trials(
         order = {True: 0, None: 1, False: 2}
         tried, trial = min(trials, key=lambda pair: order[pair[1].works])
         if tried.way.change != fix.changes[0]:
-            fix = _alternative(fix, tried.way.change, case.finding.backend)
+            change, text = tried.way.change, snippet(tried.way.change, case.finding.backend)
+            header, _, line = text.partition("\n")
+            fix = replace(
+                fix,
+                kind="remove" if change.key == "drop" else fix.kind,
+                text=f"write `{line}` under {header}",
+                patch=f"{text}\n",
+            )
         patch = tried.draft.patch if tried.draft is not None else fix.patch
         fixes[case.target, case.finding.fingerprint] = replace(
             fix, tried=trial, patch=patch or fix.patch
@@ -371,17 +361,6 @@ def add_trials(
     return tuple(
         replace(finding, fix=fixes.get((finding.target, finding.fingerprint), finding.fix))
         for finding in report.findings
-    )
-
-
-def _alternative(fix: Fix, change: SpecChange, backend: str) -> Fix:
-    text = snippet(change, backend)
-    header, _, line = text.partition("\n")
-    return replace(
-        fix,
-        kind="remove" if change.key == "drop" else fix.kind,
-        text=f"write `{line}` under {header}",
-        patch=f"{text}\n",
     )
 
 

@@ -165,13 +165,21 @@ class Bench:
                 )
         after = self.session.report(results, advisories=False)
         before = self._before() if not self.session.inputs.sources else self.report
+        old, new = (
+            {target.id: target.audit or AuditTotals() for target in report.targets}
+            for report in (before, after)
+        )
         return Attempt(
             draft,
             obstacle,
             _failure(before, after, ids, gone),
             is_known=not _unread(before, after),
             results=tuple(results),
-            saved=_differences(before, after, ids),
+            saved={
+                id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
+                for id in ids
+                if id in old and id in new
+            },
         )
 
     def _resolve(self, draft: Draft, ids: frozenset[str]) -> Results:
@@ -186,8 +194,8 @@ class Bench:
                 if spec is not None and any(
                     text.path == spec.path.resolve() for text in draft.texts.values()
                 ):
-                    place = root / _below(spec.path, inputs.root)
-                    spec = self.session.options.workspace.load(place)
+                    below = os.path.relpath(spec.path.resolve(), inputs.root.resolve())
+                    spec = self.session.options.workspace.load(root / below)
             sources = tuple(_relative(source, inputs.root) for source in draft.sources)
             results = self.session.resolve(
                 AuditInputs(sources, spec, root),
@@ -246,30 +254,16 @@ def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
     return tuple(unread for unread in after.unread if unread.path not in earlier)
 
 
-def _differences(
-    before: Report, after: Report, ids: Collection[str]
-) -> Mapping[str, tuple[int, int]]:
-    old = {target.id: target.audit or AuditTotals() for target in before.targets}
-    new = {target.id: target.audit or AuditTotals() for target in after.targets}
-    return {
-        id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
-        for id in ids
-        if id in old and id in new
-    }
-
-
 def _rename(
-    resolved: Resolved | BuildmatrixError, as_before: object
+    resolved: Resolved | BuildmatrixError, as_before: Resolved | BuildmatrixError
 ) -> Resolved | BuildmatrixError:
     """A result under the name that its target had before the change."""
-    target = target_of(resolved)
-    before = as_before.target if isinstance(as_before, Resolved | Unresolved) else None
-    if target is None or before is None:
+    before = target_of(as_before)
+    if before is None or not isinstance(resolved, Resolved | Unresolved):
         return resolved
-    named = replace(target, id=before.id)
+    named = replace(resolved.target, id=before.id)
     if isinstance(resolved, Unresolved):
         return Unresolved(named, resolved.error)
-    assert isinstance(resolved, Resolved)
     return replace(resolved, target=named)
 
 
@@ -278,11 +272,4 @@ def _relative(source: str, root: Path) -> str:
     parsed = parse_declared(source, root)
     if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
-    name = os.path.relpath(
-        Path(parsed.name).parent.resolve() / Path(parsed.name).name, root.resolve()
-    )
-    return parsed.at(name)
-
-
-def _below(path: Path, root: Path) -> Path:
-    return Path(os.path.relpath(path.resolve(), root.resolve()))
+    return parsed.at(os.path.relpath(_lexical(Path(parsed.name)), root.resolve()))
