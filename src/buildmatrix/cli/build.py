@@ -9,13 +9,7 @@ from functools import cache
 import click
 
 from buildmatrix.api.building import build, describe_images
-from buildmatrix.base.errors import (
-    EXIT_FINDINGS,
-    EXIT_OK,
-    UndecidedError,
-    UsageError,
-    most_severe,
-)
+from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (

@@ -78,16 +78,22 @@ def say(text: str, syntax: Syntax = LINES) -> None:
 
     Raises `UndecidedError` when it takes nothing more.
     """
+    with _printing():
+        # Colors were decided when it was rendered; click would take them out of a pipe.
+        text = safe(text, syntax)
+        text = _fold(text, sys.stdout) if syntax is LINES else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Print on standard output. Raises `UndecidedError` when it takes nothing more."""
     from buildmatrix.facts.trees.base import reason
 
     try:
         with LOCK:
             before_printing(is_error=False)
-            # Colors were decided when it was rendered; click would take them out of a
-            # pipe.
-            text = safe(text, syntax)
-            text = _fold(text, sys.stdout) if syntax is LINES else text
-            click.echo(text, nl=not text.endswith("\n"), color=True)
+            yield
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -126,24 +132,16 @@ def write_data(data: bytes, output: Path | None) -> None:
 
     Raises what `write` raises, and `UsageError` for a terminal.
     """
-    from buildmatrix.facts.trees.base import reason
-
     if output is not None and str(output) != "-":
         with _writable(output):
             output.write_bytes(data)
         return
     if sys.stdout.isatty():
         raise UsageError("this format is for programs, and a terminal cannot show it; name a file")
-    try:
-        with LOCK:
-            before_printing(is_error=False)
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
+    with _printing():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 @contextmanager

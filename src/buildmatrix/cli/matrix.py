@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.api.locking import LockOptions, lock, report_bases
-from buildmatrix.base.errors import (
-    EXIT_FINDINGS,
-    EXIT_OK,
-    UsageError,
-)
+from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, format_option, option, take
@@ -56,7 +52,8 @@ def init_command(
 
     Its comments say why each line is there. A lock that the project has is installed as it is.
     """
-    from buildmatrix.commands.init.first_spec import first_spec
+    from buildmatrix.commands.init.first_spec import first_spec, resolved_torch
+    from buildmatrix.commands.init.inputs import Digests
     from buildmatrix.commands.init.locked import divide_inputs, find_locks
     from buildmatrix.commands.init.sections import Answers
 
@@ -76,9 +73,6 @@ def init_command(
     if offline:
         text = first_spec(others, folder, backends, locks=locks, answers=Answers(torch=None))
     else:
-        from buildmatrix.commands.init.first_spec import resolved_torch
-        from buildmatrix.commands.init.inputs import Digests
-
         with Digests() as digests:
             torch = "" if locks else resolved_torch(others, folder)
             answers = Answers(torch, digests.of)
@@ -114,17 +108,17 @@ def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
     return "\n".join(lines)
 
 
+def _axes(target: Target) -> dict[str, object]:
+    names = ("id", "backend", "runtime", "python", "variant", "platform")
+    return {name: getattr(target, name) for name in names}
+
+
 def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
     document = {
         "project": spec.project,
         "targets": [
             {
-                "id": target.id,
-                "backend": target.backend,
-                "runtime": target.runtime,
-                "python": target.python,
-                "variant": target.variant,
-                "platform": target.platform,
+                **_axes(target),
                 "base": {"build": target.base.build, "final": target.base.final},
                 "image": target.image,
                 "tags": list(target.tags),
@@ -145,17 +139,9 @@ def github_matrix(_: Spec, targets: tuple[Target, ...]) -> str:
     Made for `matrix: ${{ fromJSON(...) }}`: one job per target. `runner` is there only for targets
     that name one.
     """
-    jobs = []
-    for target in targets:
-        job = {
-            "id": target.id,
-            "backend": target.backend,
-            "runtime": target.runtime,
-            "python": target.python,
-            "variant": target.variant,
-            "platform": target.platform,
-        }
-        jobs.append(job | ({"runner": target.runner} if target.runner else {}))
+    jobs = [
+        _axes(target) | ({"runner": target.runner} if target.runner else {}) for target in targets
+    ]
     return json.dumps({"include": jobs}, separators=(",", ":"))
 
 

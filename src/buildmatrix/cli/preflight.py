@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from buildmatrix.api.machines import (
-    CollectOptions,
-    PreflightOptions,
-    is_target,
-    preflight,
-)
-from buildmatrix.api.machines import (
-    collect as collect_logs,
-)
+from buildmatrix.api import machines
+from buildmatrix.api.machines import CollectOptions, PreflightOptions
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import add_global_options, engine_option, option, stack_options, take
 from buildmatrix.cli.output import Output, writes
@@ -114,7 +107,7 @@ def preflight_command(
         if options.baseline or accept or options.reference:
             raise UsageError("--kubernetes measures nothing: no --baseline, --accept, --reference")
         spec, engine = options.workspace.declared()(), options.workspace.image_engine(OCI)
-        if spec is not None and is_target(name):
+        if spec is not None and machines.is_target(name):
             images = select_subjects(name, spec, engine, image, report)
         elif backend is None or image or report:
             raise UsageError("an image that is not a target needs --backend, and is named once")
@@ -128,7 +121,10 @@ def preflight_command(
         return EXIT_OK
     if image or report or nodes > 1:
         raise UsageError("--image, --report and --nodes are for --kubernetes")
-    return _write(preflight(options, _is_given("level")), to, accept)
+    # On the command line or around it.
+    source = click.get_current_context().get_parameter_source("level")
+    is_asked_for = source is not ParameterSource.DEFAULT
+    return _write(machines.preflight(options, is_asked_for), to, accept)
 
 
 def _write(result: CommandResult[Preflight], to: Output, accept: Path | None) -> int:
@@ -140,12 +136,6 @@ def _write(result: CommandResult[Preflight], to: Output, accept: Path | None) ->
     return code
 
 
-def _is_given(option: str) -> bool:
-    """Return whether somebody chose the value of an option, on the command line or around it."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is not ParameterSource.DEFAULT
-
-
 @click.command("collect", short_help="Collect the results of pods into one report.")
 @take(CollectOptions, reference=_accept_option, last=writes(PREFLIGHT))
 def collect(options: CollectOptions, /, accept: Path | None, to: Output) -> int:
@@ -155,4 +145,4 @@ def collect(options: CollectOptions, /, accept: Path | None, to: Output) -> int:
     input, as is nothing. Nodes of one class are joined, and where they contradict each other, that
     is said. What a pod announced and did not get to is undecided.
     """
-    return _write(collect_logs(options), to, accept)
+    return _write(machines.collect(options), to, accept)

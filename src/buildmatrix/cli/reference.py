@@ -41,10 +41,6 @@ def rules_command(
             raise UsageError("give the code of a rule or --catalogue, not both")
         _catalogue(settings, backend or None, style)
         return
-    _rules(code, style)
-
-
-def _rules(code: str | None, style: str) -> None:
     from buildmatrix.judge.registry import RULES, rule_page
 
     if code is not None:
@@ -93,25 +89,18 @@ def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
             say("  ".join(cells).rstrip())
 
 
-#: Document → where its schema is made.
+_DOCUMENTS = ("spec", "report", "diff", "drift", "verdict", "promotion", "verification", "doctor",
+              "preflight", "node-classes", "fleet", "fleet-result")  # fmt: skip
+#: Document → where its schema is made, if not in `reports.schemas` by its name.
 _SCHEMAS = {
     "spec": ("matrix.keys", "schema"),
-    "report": ("reports.schemas", "report"),
-    "diff": ("reports.schemas", "diff"),
-    "drift": ("reports.schemas", "drift"),
     "verdict": ("signing.verdict", "schema"),
-    "promotion": ("reports.schemas", "promotion"),
-    "verification": ("reports.schemas", "verification"),
     "doctor": ("reports.schemas", "diagnosis"),
-    "preflight": ("reports.schemas", "preflight"),
-    "node-classes": ("reports.schemas", "node_classes"),
-    "fleet": ("reports.schemas", "fleet"),
-    "fleet-result": ("reports.schemas", "fleet_result"),
 }
 
 
 @click.command("schema")
-@click.argument("document", type=click.Choice(list(_SCHEMAS)))
+@click.argument("document", type=click.Choice(_DOCUMENTS))
 def schema_command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
@@ -121,7 +110,7 @@ def schema_command(document: str) -> None:
     those of `doctor` and `node-classes check`. `fleet` is the format of `fleet`, and `fleet-result`
     that of one line of its JSON Lines.
     """
-    module, name = _SCHEMAS[document]
+    module, name = _SCHEMAS.get(document, ("reports.schemas", document.replace("-", "_")))
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     # Not looked through for secrets: patterns look like addresses, and all of it is our own.
     say(json.dumps(schema(), indent=2), JSON_LINE)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import (
-    cache_option,
-    engine_option,
-    stack_options,
-    store_option,
-    take,
-)
+from buildmatrix.cli.options import cache_option, engine_option, stack_options, store_option, take
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.commands.options import ScanOptions
 
