@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue.architectures import Support, support
 from buildmatrix.catalogue.match import PACKAGE_ROLE
@@ -19,19 +19,22 @@ def sum_contents(
 
     Bytes of a file count once for each vendor that the file belongs to.
     """
-    layers = tuple(
-        LayerShare(
-            layer.instruction, layer.size, layer.hidden, len(paths), _sum_vendors(evidence, paths)
-        )
-        for layer, paths in zip(inventory.layers, _group_by_layer(inventory), strict=True)
-    )
+    paths_of: list[set[str]] = [set() for _ in inventory.layers]
+    for path, index in inventory.origins.items():
+        if 0 <= index < len(paths_of):
+            paths_of[index].add(path)
+    layers = []
+    for layer, paths in zip(inventory.layers, paths_of, strict=True):
+        vendors = _sum_vendors(item for item in evidence if item.path in paths)
+        share = LayerShare(layer.instruction, layer.size, layer.hidden, len(paths), vendors)
+        layers.append(share)
     return Contents(
         files=inventory.stats.files,
         size=inventory.stats.bytes_total,
         binaries=len(inventory.binaries),
         shares=sum_shares(evidence),
         distributions=_sum_distributions(inventory, evidence),
-        layers=layers,
+        layers=tuple(layers),
         architectures=_sum_architectures(inventory, evidence, machines),
         machines=machines,
     )
@@ -39,17 +42,15 @@ def sum_contents(
 
 def _sum_distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[Holding, ...]:
     """Return all distributions, the largest first, then the files of none."""
-    bytes_of: dict[str | None, dict[str, dict[str, int]]] = {}
+    items_of: dict[str | None, list[Evidence]] = {}
     for item in evidence:
-        if item.kind in ("bundled", "tool", "device-code"):
-            files = bytes_of.setdefault(item.distribution, {}).setdefault(item.backend, {})
-            files[item.path] = max(item.size, files.get(item.path, 0))
+        items_of.setdefault(item.distribution, []).append(item)
     holdings = [
         Holding(
             distribution.name,
             distribution.version,
             distribution.size,
-            _sum_files(bytes_of.get(distribution.owner, {})),
+            _sum_vendors(items_of.get(distribution.owner, ())),
         )
         for distribution in inventory.distributions
     ]
@@ -57,30 +58,19 @@ def _sum_distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tu
     loose = sum(binary.size for binary in inventory.binaries if binary.owner is None)
     loose += sum(artefact.size for artefact in inventory.artefacts if artefact.owner is None)
     if loose:
-        holdings.append(Holding("", "", loose, _sum_files(bytes_of.get(None, {}))))
+        holdings.append(Holding("", "", loose, _sum_vendors(items_of.get(None, ()))))
     return tuple(holdings)
 
 
-def _sum_files(backends: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    sums = {backend: sum(files.values()) for backend, files in backends.items()}
-    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _group_by_layer(inventory: Inventory) -> list[set[str]]:
-    paths: list[set[str]] = [set() for _ in inventory.layers]
-    for path, index in inventory.origins.items():
-        if 0 <= index < len(paths):
-            paths[index].add(path)
-    return paths
-
-
-def _sum_vendors(evidence: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
+def _sum_vendors(evidence: Iterable[Evidence]) -> dict[str, int]:
+    """Return the bytes of files by backend, the most first."""
     sizes: dict[str, dict[str, int]] = {}
     for item in evidence:
-        if item.path in paths and item.kind in ("bundled", "tool", "device-code"):
+        if item.kind in ("bundled", "tool", "device-code"):
             files = sizes.setdefault(item.backend, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
-    return _sum_files(sizes)
+    sums = {backend: sum(files.values()) for backend, files in sizes.items()}
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _sum_architectures(

@@ -63,8 +63,9 @@ def draw_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ())
     if left:
         title += f"; {count(left, 'distribution')} without any left out"
     arrows = [_make_arrow(ends, edges) for ends, edges in sorted(joined.items())]
-    if len(boxes) > CROWDED:
-        boxes, arrows = _merge_similar(boxes, arrows, groups)
+    # Names without a file first: merging them makes more distributions similar.
+    for kind in ("library", "distribution") if len(boxes) > CROWDED else ():
+        boxes, arrows = _merge_similar(kind, boxes, arrows, groups)
     if len(boxes) > MOST_BOXES:
         title += f"; only {MOST_BOXES} of {len(boxes)} boxes are shown"
     boxes = boxes[:MOST_BOXES]
@@ -72,20 +73,9 @@ def draw_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ())
 
 
 def _merge_similar(
-    boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
-) -> tuple[list[Box], list[Arrow]]:
-    """Merge similar boxes: same neighbors, and no vendor's code.
-
-    Names without a file come first, since merging them makes more distributions similar.
-    """
-    for kind in ("library", "distribution"):
-        boxes, arrows = _merge_kind(kind, boxes, arrows, groups)
-    return boxes, arrows
-
-
-def _merge_kind(
     kind: str, boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
+    """Merge similar boxes of a kind: same neighbors, and no vendor's code."""
     out: dict[str, set[str]] = {}
     into: dict[str, set[str]] = {}
     for arrow in arrows:
@@ -156,16 +146,12 @@ class _Grouping:
                 self._files.setdefault(item.path, item.backend)
             elif item.kind == "needed":
                 self._names.add(item.detail)
-        self._askers: Mapping[str, set[str]] = self._linking()
-
-    def _linking(self) -> dict[str, set[str]]:
-        """Map names without a file to the distributions (and others) that link them."""
-        askers: dict[str, set[str]] = {}
-        for edge in self._graph.edges:
-            if edge.kind in LINKS and self._graph.nodes[edge.target].kind == "library":
-                source = self._graph.nodes[edge.source]
-                askers.setdefault(edge.target, set()).add(source.owner or _SYSTEM)
-        return askers
+        #: Names without a file to the distributions (and others) that link them.
+        self._askers: dict[str, set[str]] = {}
+        for edge in graph.edges:
+            if edge.kind in LINKS and graph.nodes[edge.target].kind == "library":
+                owner = graph.nodes[edge.source].owner
+                self._askers.setdefault(edge.target, set()).add(owner or _SYSTEM)
 
     def of(self, node: Node) -> str | None:
         """Return the key of a node's box; None if it is omitted."""

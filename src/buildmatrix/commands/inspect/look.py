@@ -94,6 +94,7 @@ def _inspect_file(path: Path, catalogue: Catalogue) -> Inspection:
             f"{path} is not an ELF object, a file of device code, an archive of these, or a wheel; "
             "there is nothing to inspect"
         )
+    kind = inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
     unread = list(inventory.unread)
     imports, problems = read_imports(path) if inventory.loadable else ((), ())
     known = {why for binary in inventory.binaries for why in binary.elf.unread}
@@ -105,21 +106,13 @@ def _inspect_file(path: Path, catalogue: Catalogue) -> Inspection:
     return Inspection(
         path=readable(str(path)),
         size=inventory.stats.bytes_total,
-        kind=_find_kind(inventory),
+        kind="elf" if inventory.loadable else "archive" if inventory.containers else kind,
         binaries=inventory.binaries,
         artefacts=inventory.artefacts,
         imports=imports,
         evidence=evidence(inventory, catalogue),
         unread=tuple(unread),
     )
-
-
-def _find_kind(inventory: Inventory) -> str:
-    if inventory.loadable:
-        return "elf"
-    if inventory.containers:
-        return "archive"
-    return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
 
 
 def _inspect_release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
@@ -152,19 +145,14 @@ def _inspect_wheel(
         from buildmatrix.images.store.facts import file_digest
 
         inventory = cache.inventory(f"wheel {file_digest(path)}", scan)
-    items = evidence(inventory, catalogue)
-    return Inspection(
-        path=readable(str(path)),
+    return replace(
+        inspect_tree(str(path), inventory, catalogue, machines, target),
         size=path.stat().st_size,
         kind="wheel",
         binaries=inventory.binaries,
         artefacts=inventory.artefacts,
         distributions=inventory.distributions,
-        evidence=items,
-        shares=sum_shares(items),
-        unread=inventory.unread,
-        contents=sum_contents(inventory, items, machines),
-        variants=find_variants(inventory.distributions, target, catalogue),
+        evidence=evidence(inventory, catalogue),
     )
 
 
@@ -225,13 +213,9 @@ def list_release_variants(
     choices: list[tuple[str, VariantChoice]] = []
     if target is not None:
         nodes: Sequence[NodeClass | None] = target.node_classes or (None,)
-        choices = [
-            (
-                target.id if node is None else node.name,
-                choose_variant(metadata, node, target, catalogue),
-            )
-            for node in nodes
-        ]
+        for node in nodes:
+            choice = choose_variant(metadata, node, target, catalogue)
+            choices.append((node.name if node is not None else target.id, choice))
     return tuple(
         ReleaseVariant(
             label,
