@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,8 +16,7 @@ from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import RUN
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.audit.session import AuditSession, Results
-    from buildmatrix.commands.diff.git_revision import Revision
+    from buildmatrix.commands.audit.session import Results
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.run.model import Report
@@ -135,7 +134,11 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
             judge_of,
         )
         # Before anything else: what cannot be compared need not be audited.
-        then = stack.enter_context(_inputs_at(session, since)) if since is not None else None
+        then = None
+        if since is not None:
+            from buildmatrix.commands.diff.revision import extract_inputs, reduce_report
+
+            then = stack.enter_context(extract_inputs(session.inputs, since))
         outcomes: Results = session.resolve()
         check_usable(outcomes)
         report = session.report(outcomes)
@@ -144,19 +147,11 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
 
             outcomes, report = fixed(session, outcomes, report, dry_run=options.dry_run)
         if since is not None and then is not None:
-            from buildmatrix.commands.diff.revision import reduce_report as new_since
-
-            report = new_since(session, outcomes, report, since, then)
+            report = reduce_report(session, outcomes, report, since, then)
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     code = most_severe([*decided, exit_code(report, options.fail_on, options.strict)])
     return CommandResult(add_gone(report, options.baseline), code, RUN, session.inputs.root)
-
-
-def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
-    from buildmatrix.commands.diff.revision import extract_inputs
-
-    return extract_inputs(session.inputs, ref)
 
 
 def scan(options: ScanOptions) -> CommandResult[Report]:

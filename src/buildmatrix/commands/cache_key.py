@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class CacheKey:
             *(f"{name}_{version}" for name, version in self.frameworks or ()),
         ]
         whole = "\0".join(parts)
-        safe = [_replace_characters(part) for part in parts]
+        safe = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in parts]
         joined = "-".join(safe)
         is_exact = (
             all(map(_ALLOWED.fullmatch, self.architectures))
@@ -99,10 +99,6 @@ class CacheKey:
             if self.frameworks is None
             else [{"name": name, "version": version} for name, version in self.frameworks],
         }
-
-
-def _replace_characters(part: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", part)
 
 
 def find_node_class(name: str, classes: Sequence[NodeClass]) -> NodeClass:
@@ -152,6 +148,11 @@ def make_cache_key(
     if problems:
         raise SpecError(problems)
     machine = target.platform.removeprefix("linux/").replace("/", "-")
+    globs = [glob for owned in catalogue.frameworks for glob in owned.entry.names]
+    packages = sorted(lock.packages, key=lambda package: package.name) if lock is not None else ()
+    frameworks = tuple(
+        (package.name, package.version) for package in packages if matches_any(globs, package.name)
+    )
     return CacheKey(
         target=target.id,
         backend=target.backend,
@@ -160,7 +161,7 @@ def make_cache_key(
         driver=driver,
         partition=node.partition or None,
         machine=None if machine == "amd64" else machine,
-        frameworks=tuple(_find_frameworks(lock, catalogue)) if lock is not None else None,
+        frameworks=frameworks if lock is not None else None,
     )
 
 
@@ -198,13 +199,6 @@ def _find_version_line(target: Target) -> str | None:
         if version is not None and len(version) >= 2:
             return f"{version[0]}.{version[1]}"
     return None
-
-
-def _find_frameworks(lock: Lock, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
-    globs = [glob for owned in catalogue.frameworks for glob in owned.entry.names]
-    for package in sorted(lock.packages, key=lambda package: package.name):
-        if matches_any(globs, package.name):
-            yield package.name, package.version
 
 
 def make_keys(spec: Spec, targets: Sequence[Target], name: str) -> tuple[CacheKey, ...]:

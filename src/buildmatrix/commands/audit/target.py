@@ -165,7 +165,15 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     work.added = lock.unread
     if lock.is_completed:
         late = installed_environment(target)
-        work.added += _list_added(find_missing(lock, merged.inventory.distributions, late))
+        work.added += tuple(
+            Unread(
+                name,
+                f"it requires {listing(required)}, which the file does not pin for this platform: "
+                "an installer adds them, and they were not judged; pin the file again for this "
+                "platform",
+            )
+            for name, required in find_missing(lock, merged.inventory.distributions, late).items()
+        )
     link_tables(work, readings, merger)
     known_unread = merged.inventory.unread
     merged = replace(
@@ -224,18 +232,6 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
     return replace(lock, packages=(*others, *packages)) if packages else lock
 
 
-def _list_added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
-    """Return the distributions that an installer adds to pinned requirements, as unread."""
-    return tuple(
-        Unread(
-            name,
-            f"it requires {listing(required)}, which the file does not pin for this platform: an "
-            "installer adds them, and they were not judged; pin the file again for this platform",
-        )
-        for name, required in missing.items()
-    )
-
-
 def _with_depth(
     verdict: Verdict,
     left_open: Mapping[str, Unopened],
@@ -280,6 +276,12 @@ def weigh(
     read, as the lock says them. Of these, what a name says is foreign is wasted.
     """
     foreign = _foreign_files(wheels)
+    # Those that belong to another backend as a whole, as their names say.
+    foreign_names = {
+        present.name
+        for present, match in wheels.matches
+        if match.weight == "strong" and match.kind != "multi-backend" and wheels.is_foreign(match)
+    }
     weighed = tuple(
         _weigh_verdict(verdict, facts[verdict.name], foreign.get(verdict.owner, {}))
         if verdict.name in facts
@@ -292,7 +294,7 @@ def weigh(
             member.size for wheel_facts in facts.values() for member in wheel_facts.members
         ),
         foreign_download=sum(verdict.foreign_download or 0 for verdict in weighed)
-        + sum(unread.get(name, 0) for name in _foreign_names(wheels)),
+        + sum(unread.get(name, 0) for name in foreign_names),
         foreign_installed=sum(
             verdict.foreign_bytes for verdict in weighed if verdict.verdict != "ok"
         ),
@@ -303,15 +305,6 @@ def weigh(
 def _adds(verdict: Verdict) -> bool:
     """Return True if more foreign bytes in it would be more waste."""
     return verdict.is_open or (verdict.verdict != "ok" and verdict.foreign_bytes > 0)
-
-
-def _foreign_names(wheels: Wheels) -> Iterable[str]:
-    """Distributions that belong to another backend as a whole, as their names say."""
-    return {
-        present.name
-        for present, match in wheels.matches
-        if match.weight == "strong" and match.kind != "multi-backend" and wheels.is_foreign(match)
-    }
 
 
 def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:

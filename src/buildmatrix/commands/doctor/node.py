@@ -164,7 +164,8 @@ class Node:
             for value in dict.fromkeys(_find_values(check.pattern, text)):
                 bound = self._find_reference(check, path)
                 if bound is not None or not check.against:
-                    yield _measure_text(check, path, value, bound)
+                    number = _parse_number(value, check.scale)
+                    yield _measure_number(check, path, value, number, bound)
 
     def _find_reference(self, check: HostCheck, path: str) -> str | None:
         """Return the reference for a value, the least of those in other files; None without any."""
@@ -239,11 +240,6 @@ def _parse_number(value: str, scale: float) -> float | None:
 
 def _format_number(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0") if math.isfinite(number) else "unlimited"
-
-
-def _measure_text(check: HostCheck, place: str, value: str, bound: str | None) -> Measure:
-    number = _parse_number(value, check.scale)
-    return _measure_number(check, place, value, number, bound)
 
 
 def _measure_number(
