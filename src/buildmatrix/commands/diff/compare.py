@@ -14,9 +14,9 @@ from buildmatrix.commands.diff.contents import (
     compare_architectures,
     compare_distributions,
     compare_libraries,
+    group_verdict_architectures,
 )
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import group_verdict_architectures
 from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.judge.acceptance import FailOn, fails
 from buildmatrix.judge.model import (

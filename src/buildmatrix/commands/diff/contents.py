@@ -13,6 +13,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, version_of
 from buildmatrix.commands.diff.model import HeldDistribution, Library, Side
 from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.judge.model import Verdict
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -34,6 +35,16 @@ def group_architectures(evidence: Iterable[Evidence]) -> Architectures:
             owner = (item.distribution or "").partition("==")[0]
             by_key.setdefault((owner, item.vendor), set()).update(item.architectures)
     return {key: frozenset(names) for key, names in by_key.items()}
+
+
+def group_verdict_architectures(verdicts: Iterable[Verdict]) -> Architectures:
+    """Map distribution and vendor to architectures, the only such data in a report."""
+    by_key: dict[tuple[str, str], frozenset[str]] = {}
+    for verdict in verdicts:
+        for vendor, names in verdict.architectures.items():
+            key = verdict.name, vendor
+            by_key[key] = by_key.get(key, frozenset()) | frozenset(names)
+    return by_key
 
 
 def compare_architectures(

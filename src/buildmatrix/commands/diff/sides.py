@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -13,7 +13,6 @@ from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.inspect.contents import sum_shares
 from buildmatrix.commands.options import DiffOptions
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.model import Verdict
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Spec, Waiver
 from buildmatrix.sources.model import Facts, ReadingOptions
@@ -70,18 +69,6 @@ def _relative_path(path: str) -> str:
         if folder in path:
             return path.rpartition(folder)[2]
     return path
-
-
-def group_verdict_architectures(
-    verdicts: Iterable[Verdict],
-) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Map distribution and vendor to architectures, the only such data in a report."""
-    by_key: dict[tuple[str, str], frozenset[str]] = {}
-    for verdict in verdicts:
-        for vendor, names in verdict.architectures.items():
-            key = verdict.name, vendor
-            by_key[key] = by_key.get(key, frozenset()) | frozenset(names)
-    return by_key
 
 
 def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
