@@ -58,6 +58,7 @@ def lock(options: LockOptions, ids: Collection[str] | None = None) -> CommandRes
     from buildmatrix.locks.model import Lock
     from buildmatrix.locks.resolve import lock_targets
     from buildmatrix.locks.status import changes, leftovers, staleness, versions_in, versions_of
+    from buildmatrix.locks.taken import upgrade_command
     from buildmatrix.matrix.matrix import select
 
     log, upgrades = options.workspace.log, options.upgrade
@@ -77,8 +78,11 @@ def lock(options: LockOptions, ids: Collection[str] | None = None) -> CommandRes
         return CommandResult(LockStates(stale_locks), code, ())
     if not any(reasons.values()):
         _check_locked(spec, targets, [name for name in upgrades if name != "*"])
-    for line in _not_upgraded(targets) if upgrades else ():
-        log("warning", line)
+    # Locks of the project are upgraded by their own tools.
+    others = {t.committed_lock: upgrade_command(t) for t in targets if t.committed_lock}
+    for committed, command in sorted(others.items()) if upgrades else ():
+        how = f"run `{command}`" if command else "upgrade it with the tool that made it"
+        log("warning", f"{committed} is not upgraded here: {how}")
     stale = [t for t in targets if reasons[t.id] or upgrades or t.committed_lock]
     before = {target.id: versions_in(spec.root / target.lock) for target in stale}
     with options.workspace.progress() as display:
@@ -110,28 +114,14 @@ def lock(options: LockOptions, ids: Collection[str] | None = None) -> CommandRes
     return CommandResult(LockStates(states, tuple(changes(before, after))), code, ())
 
 
-def _not_upgraded(targets: Sequence[Target]) -> list[str]:
-    """One sentence per lock of the project: these are upgraded by their own tools."""
-    from buildmatrix.locks.taken import upgrade_command
-
-    commands = {t.committed_lock: upgrade_command(t) for t in targets if t.committed_lock}
-    return [
-        f"{lock} is not upgraded here: "
-        + (f"run `{upgrade}`" if upgrade else "upgrade it with the tool that made it")
-        for lock, upgrade in sorted(commands.items())
-    ]
-
-
 def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:
     """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
     from packaging.utils import canonicalize_name
 
     from buildmatrix.locks.pylock import read_lock
 
-    if not names:
-        return
     ours = [target for target in targets if not target.committed_lock]
-    if not ours:
+    if not names or not ours:
         return
     locks = [read_lock(spec.root / target.lock) for target in ours]
     locked = {package.name for lock in locks for package in lock.packages}

@@ -11,7 +11,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.commands.options import ScanOptions
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.model import TargetResult
+from buildmatrix.judge.model import GATES, TargetResult
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble
@@ -56,12 +56,7 @@ def scan(
     result = TargetResult(
         id=target.id,
         backend=chosen,
-        gates={
-            "lock": "not-run",
-            "build": "not-run",
-            "scan": judge.gate(findings),
-            "smoke": "not-run",
-        },
+        gates={gate: judge.gate(findings) if gate == "scan" else "not-run" for gate in GATES},
         image=facts.image,
         size=facts.inventory.stats.bytes_total,
         seconds=facts.inventory.stats.seconds,

@@ -30,7 +30,7 @@ from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.gates import LockGate, Publication
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import Builders, BuildWork, Options
-from buildmatrix.engines.model import BuildJob, Engine
+from buildmatrix.engines.model import Engine
 from buildmatrix.engines.process import writing
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import check_generated_file_out_of_date
@@ -217,7 +217,10 @@ class _BuildRun:
         loaded = [work.record for work in works if work.record and work.record.loaded]
         present = self.engine.present([tag for record in loaded for tag in record.tags])
         for work in works:
-            if work.record and not _is_present(work.record, work.job, present):
+            record, job = work.record, work.job
+            # Where this run wants it: here, or on its builder.
+            is_on_builder = job is not None and not job.load
+            if record and not (record.is_at(present) if record.loaded else is_on_builder):
                 work.record = None
             work.cached = work.record is not None
         if any(work.record is None for work in works):
@@ -243,7 +246,12 @@ class _BuildRun:
                 unusable[builder] = error
         self.builders = tuple(name for name in self.options.builders if name not in unusable)
         if not self.builders:
-            raise _no_builder(unusable)
+            messages = {error.message for error in unusable.values()}
+            each = "\n".join(f"builder {name}: {error.message}" for name, error in unusable.items())
+            # A shared cause is named once.
+            raise ComponentError(
+                messages.pop() if len(messages) == 1 else f"no builder can be used:\n{each}"
+            )
         rest = ", ".join(str(name) for name in self.builders)
         for builder, why in unusable.items():
             self.progress.note(f"builder {builder} failed, going on with {rest}: {why.message}")
@@ -331,22 +339,6 @@ class _BuildRun:
             commands = checks.not_run_here(work.target, self.judge.has_device(work.target.backend))
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
-
-
-def _no_builder(errors: Mapping[str | None, ComponentError]) -> ComponentError:
-    """Return the error of all builders that cannot be used; a shared cause is named once."""
-    messages = {error.message for error in errors.values()}
-    if len(messages) == 1:
-        return ComponentError(messages.pop())
-    each = "\n".join(f"builder {name}: {error.message}" for name, error in errors.items())
-    return ComponentError(f"no builder can be used:\n{each}")
-
-
-def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
-    """Return True if the image of a record is where this run wants it."""
-    if record.loaded:
-        return record.is_at(present)
-    return job is not None and not job.load
 
 
 # Outdated generated files in git

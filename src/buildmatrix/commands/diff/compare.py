@@ -219,6 +219,11 @@ def compare(before: Side, after: Side) -> Comparison:
     findings, verdicts = _compare_judgements(before, after, notes)
     ids, other_ids = before.targets, after.targets
     several = len(ids) > 1 or len(other_ids) > 1
+    vendors = None
+    if (old := before.vendors) is not None and (new := after.vendors) is not None:
+        vendors = tuple(
+            VendorChange(*key, old.get(key, 0), new.get(key, 0)) for key in sorted({*old, *new})
+        )
     return Comparison(
         _describe_side(before),
         _describe_side(after),
@@ -231,7 +236,7 @@ def compare(before: Side, after: Side) -> Comparison:
         compare_distributions(before, after),
         _compare_libraries(before, after, notes),
         _compare_architectures(before, after, notes),
-        _compare_vendors(before, after),
+        vendors,
         _compare_layers(before, after, notes),
         _compare_environment(before, after, notes),
         findings,
@@ -324,15 +329,6 @@ def _compare_architectures(
             "them"
         )
     return compare_architectures(old, new, {"", *names} - partial, whole=whole)
-
-
-def _compare_vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | None:
-    old, new = before.vendors, after.vendors
-    if old is None or new is None:
-        return None
-    return tuple(
-        VendorChange(*key, old.get(key, 0), new.get(key, 0)) for key in sorted({*old, *new})
-    )
 
 
 # Whole comparison, and its exit code

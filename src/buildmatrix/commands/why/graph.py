@@ -62,33 +62,24 @@ def join_graph(
         copies, embeds = find_embedded(items, catalogue, inventory)
         nodes.update((node.id, node) for node in copies)
         edges += [edge for edge in embeds if edge.source in nodes]
-    roots = (*half.roots, rest.loose)
-    return Graph(
+    graph = Graph(
         nodes,
         tuple(edges),
-        (*roots, _find_unreached(nodes, edges, roots)),
+        (*half.roots, rest.loose),
         layers=inventory.layers,
         buried=inventory.buried,
         is_root=resolution.is_root,
         notes=half.notes,
     )
-
-
-def _find_unreached(
-    nodes: Mapping[str, Node], edges: Iterable[Edge], roots: Iterable[Iterable[str]]
-) -> tuple[str, ...]:
-    """Return nodes that no root leads to: rings of distributions, or of libraries."""
-    out: dict[str, list[str]] = {}
-    for edge in edges:
-        out.setdefault(edge.source, []).append(edge.target)
-    ahead = [root for group in roots for root in group]
+    # Last, nodes that no root leads to: rings of distributions, or of libraries.
+    ahead = [root for group in graph.roots for root in group]
     seen = set(ahead)
     for id in ahead:  # grows during the loop
-        for target in out.get(id, ()):
-            if target not in seen:
-                seen.add(target)
-                ahead.append(target)
-    return tuple(sorted(id for id in nodes if id not in seen))
+        new = {edge.target: None for edge in graph.out.get(id, ()) if edge.target not in seen}
+        seen.update(new)
+        ahead += new
+    unreached = tuple(sorted(id for id in nodes if id not in seen))
+    return replace(graph, roots=(*graph.roots, unreached))
 
 
 def _find_markers(inventory: Inventory) -> dict[str, str]:
