@@ -99,7 +99,7 @@ class _FixTrials:
                     left_out.add(way)
                     continue
                 tried_ways[way] = self._try(way, cases_of_way)
-            pending = [case for case in pending if self._goes_on(case, tried_ways)]
+            pending = [case for case in pending if _goes_on(case, tried_ways)]
         if left_out:
             names = listing((change_phrase(way.change) for way in left_out), 5)
             self.notes.append(f"not tried, since enough was tried already: {names}")
@@ -128,11 +128,11 @@ class _FixTrials:
     # Cases to try
 
     def _cases(self) -> Iterator[Case]:
-        targets = [target_of(result) for result in self.results]
-        per_source = len(self.results) // max(1, len(self.session.inputs.sources))
+        sources = self.session.inputs.sources
+        per_source = len(self.results) // max(1, len(sources))
         numbers = {
-            target.id: number // per_source if self.session.inputs.sources else None
-            for number, target in enumerate(targets)
+            target.id: number // per_source if sources else None
+            for number, target in enumerate(map(target_of, self.results))
             if target is not None
         }
         for finding in self.report.findings:
@@ -144,16 +144,6 @@ class _FixTrials:
             backend = finding.backend if source is None else ""
             ways = tuple(Way(source, backend, change) for change in finding.fix.changes)
             yield Case(finding.target, finding, ways)
-
-    @staticmethod
-    def _goes_on(case: Case, tried_ways: Mapping[Way, Tried]) -> bool:
-        """Return True if a change does not work and another one is left to try."""
-        tried = tried_ways.get(case.way)
-        trial = tried.trial.get(case.target) if tried is not None else None
-        if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):
-            return False
-        case.turn += 1
-        return True
 
     # One way
 
@@ -224,10 +214,8 @@ class _FixTrials:
         """The targets that a change is looked at for: an entry of a backend is for all of its."""
         if way.source is not None:
             return frozenset(ids)
-        targets = (target_of(result) for result in self.results)
-        return frozenset(
-            target.id for target in targets if target is not None and target.backend == way.backend
-        )
+        targets = filter(None, map(target_of, self.results))
+        return frozenset(target.id for target in targets if target.backend == way.backend)
 
     def _other_ranges(self, tried: Attempt) -> Iterator[str]:
         """Ranges for a twin that does not have the version that the original is pinned to.
@@ -253,12 +241,9 @@ class _FixTrials:
             )
         works = tried.works if tried.is_known else None
         saved = tried.saved if works else {}
-        phrases = (
-            [nearest, f"not written: {reason}" if reason else ""]
-            if works
-            else [tried.failure or ""]
-        )
-        outcome = "; ".join(part for part in phrases if part)
+        unwritten = f"not written: {reason}" if reason else ""
+        phrases = [nearest, unwritten] if works else [tried.failure or ""]
+        outcome = "; ".join(filter(None, phrases))
         trial = {id: Trial(works, outcome, *saved.get(id, (0, 0))) for id in ids}
         is_written = tried.works and not reason and bool(tried.draft.texts)
         draft = tried.draft if is_written else None
@@ -303,11 +288,8 @@ class _FixTrials:
         return None
 
     def _by_hand(self, way: Way, ids: Collection[str], reason: str) -> str:
-        backends = {
-            target.backend: None
-            for target in map(target_of, self.results)
-            if target is not None and target.id in ids
-        }
+        targets = filter(None, map(target_of, self.results))
+        backends = dict.fromkeys(target.backend for target in targets if target.id in ids)
         line = snippet(way.change, "").partition("\n")[2]
         tables = " and ".join(f"[backend.{backend}]" for backend in backends)
         return (
@@ -349,6 +331,16 @@ class _FixTrials:
             change = change_phrase(last.way.change)
             self.notes.append(f"{change} works alone, but not with the others: {tried.failure}")
         return None, {}
+
+
+def _goes_on(case: Case, tried_ways: Mapping[Way, Tried]) -> bool:
+    """Return True if a change does not work and another one is left to try."""
+    tried = tried_ways.get(case.way)
+    trial = tried.trial.get(case.target) if tried is not None else None
+    if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):
+        return False
+    case.turn += 1
+    return True
 
 
 def _put(draft: Draft, way: Way, only: str | None) -> None:

@@ -84,7 +84,7 @@ class AuditSession:
         sources, spec = self.inputs.sources, self.inputs.spec
         options, wanted = self.options, self.options.vulnerabilities and advisories
         report = audit(
-            subject_of(sources, spec),
+            shown(", ".join(sources)) or (spec.path.name if spec is not None else ""),
             results,
             self.reader,
             judge or self.judge,
@@ -122,12 +122,7 @@ def judge_for(
     `baseline` has the fingerprints of findings that are not new.
     """
     base = spec if spec is not None else bare_spec()
-    return Judge(
-        replace(base, waivers=(*base.waivers, *accepted)),
-        fail_on,
-        today,
-        baseline,
-    )
+    return Judge(replace(base, waivers=(*base.waivers, *accepted)), fail_on, today, baseline)
 
 
 def check_usable(results: Sequence[Resolved | BuildmatrixError]) -> None:
@@ -139,11 +134,6 @@ def check_usable(results: Sequence[Resolved | BuildmatrixError]) -> None:
     ]
     if wrong and len(wrong) == len(results):
         raise UsageError("\n".join(dict.fromkeys(error.message for error in wrong)))
-
-
-def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
-    """Return the subject that the report names."""
-    return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")
 
 
 # Memory of a process with many threads

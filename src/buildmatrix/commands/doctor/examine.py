@@ -284,7 +284,9 @@ def format_process(process: ProcessLibraries) -> Iterator[DoctorLine]:
         yield DoctorLine("ok", subject, text)
     copies: dict[str, list[MappedLibrary]] = {}
     for item in process.libraries:
-        copies.setdefault(_library_stem(item.path), []).append(item)
+        # Without the version, which copies may differ in.
+        stem = demangle(item.path.rpartition("/")[2]).partition(".so")[0]
+        copies.setdefault(stem, []).append(item)
     for stem, same in copies.items():
         text = "; ".join(map(_describe, same))
         if len(same) > 1:
@@ -313,11 +315,6 @@ _ORIGINS: Mapping[Origin, str] = {
 def _describe(item: MappedLibrary) -> str:
     parts = [_ORIGINS[item.origin], item.distribution, "deleted" if item.deleted else ""]
     return f"{item.path} ({', '.join(filter(None, parts))})"
-
-
-def _library_stem(path: str) -> str:
-    """Return a library's name without its version, the same for all copies."""
-    return demangle(path.rpartition("/")[2]).partition(".so")[0]
 
 
 def _read_maps(path: Path) -> tuple[list[_MappedFile], str]:

@@ -142,7 +142,14 @@ class Node:
             harmless = f"; {_describe_violations(check, measures)}" if measures else ""
             return "ok", f"no such line in {self.log.path}{harmless}"
         if measures:
-            return "ok", _describe_values(check, measures)
+            # Each value once.
+            values = Counter(measure.value for measure in measures)
+            unit = f" {check.unit}" if check.unit else ""
+            parts = (
+                f"{value}{unit} ({count}×)" if count > 1 else f"{value}{unit}"
+                for value, count in values.most_common()
+            )
+            return "ok", listing(parts, _SHOWN)
         if check.over != "once" and samples is None and self.files(owned):
             return "none", _NOT_MEASURED
         return check.absent, f"none here ({' '.join(check.files)})"
@@ -316,7 +323,9 @@ def _describe_violations(check: HostCheck, measures: Sequence[Measure]) -> str:
     """Describe violations, each value once with its places."""
     groups: dict[tuple[str, str], list[str]] = {}
     for measure in measures:
-        groups.setdefault((measure.value, measure.bound), []).append(_shorten_path(measure.place))
+        # Without the folders common to all such files.
+        place = re.sub(r"\A/sys/(bus/pci/devices|devices/system|class)/", "", measure.place)
+        groups.setdefault((measure.value, measure.bound), []).append(place)
     parts = []
     for (value, bound), places in groups.items():
         more = f" and {len(places) - 2} more" if len(places) > 2 else ""
@@ -325,19 +334,3 @@ def _describe_violations(check: HostCheck, measures: Sequence[Measure]) -> str:
         parts.append(f"{' '.join(places[:2])}{more}: {value}{unit}{held}")
     rest = f"; and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
     return "; ".join(parts[:_SHOWN]) + rest
-
-
-def _describe_values(check: HostCheck, measures: Sequence[Measure]) -> str:
-    """Describe correct values, each once with its count."""
-    values = Counter(measure.value for measure in measures)
-    unit = f" {check.unit}" if check.unit else ""
-    parts = (
-        f"{value}{unit} ({count}×)" if count > 1 else f"{value}{unit}"
-        for value, count in values.most_common()
-    )
-    return listing(parts, _SHOWN)
-
-
-def _shorten_path(path: str) -> str:
-    """Return a path without the folders common to all such files."""
-    return re.sub(r"\A/sys/(bus/pci/devices|devices/system|class)/", "", path)
