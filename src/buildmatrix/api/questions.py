@@ -23,7 +23,6 @@ from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import DIFF, DRIFT, WHY
 
 if TYPE_CHECKING:
-    from buildmatrix.engines.model import OpenTree
     from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.why.model import Answer
@@ -175,22 +174,17 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
     subjects = ALL_SUBJECTS if every else SUBJECTS
     answer = answer_question(graph, library, every=every, subjects=subjects, most=CHAINS)
     if any(edge.kind == "needs" for subject in answer.subjects for edge in subject.links):
-        tree, is_near = parsed.open(reading), parsed.is_near
-        answer = _with_symbols(answer, tree, is_near if symbols is None else symbols, every)
-        if tree is not None and symbols is None and not is_near:
+        tree, is_wanted = parsed.open(reading), parsed.is_near if symbols is None else symbols
+        if tree is None and is_wanted:
+            raise UsageError(
+                "--symbols reads whole files, and of this SOURCE only their facts are known; name "
+                "an image, a folder, a wheel or a target"
+            )
+        if tree is not None and is_wanted:
+            from buildmatrix.commands.why.uses import add_symbols
+
+            answer = add_symbols(answer, tree, every=every)
+        elif tree is not None and symbols is None:
             answer = replace(answer, notes=(*answer.notes, _UNREAD_SYMBOLS))
     is_unknown = bool(graph.unread) and not answer.subjects
     return CommandResult(answer, UndecidedError.exit_code if is_unknown else EXIT_OK, WHY)
-
-
-def _with_symbols(answer: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:
-    if not wanted:
-        return answer
-    if tree is None:
-        raise UsageError(
-            "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
-            "image, a folder, a wheel or a target"
-        )
-    from buildmatrix.commands.why.uses import add_symbols
-
-    return add_symbols(answer, tree, every=every)

@@ -84,7 +84,14 @@ def shard_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*arguments: Any, shard: str | None, timings: tuple[Path, ...], **others: Any) -> Any:
-        return command(*arguments, sharding=_sharding(shard, timings), **others)
+        sharding = None
+        if shard:
+            from buildmatrix.matrix.matrix import Shard
+
+            sharding = Sharding(Shard.parse(shard), timings)
+        elif timings:
+            raise UsageError("--timings balances shards; give --shard as well")
+        return command(*arguments, sharding=sharding, **others)
 
     return _options(run)
 
@@ -98,16 +105,6 @@ def load_shard(options: SelectionOptions, sharding: Sharding | None) -> tuple[Sp
     if sharding is None:
         return spec, Part(targets)
     return spec, sharding.of(targets, options.workspace.log)
-
-
-def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
-    from buildmatrix.matrix.matrix import Shard
-
-    if shard:
-        return Sharding(Shard.parse(shard), timings)
-    if timings:
-        raise UsageError("--timings balances shards; give --shard as well")
-    return None
 
 
 def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:

@@ -63,7 +63,13 @@ def move_tags(registry: Registry, moves: Sequence[TagMove], progress: Progress) 
             # Logged first, so that the log has the old digest even if the process is killed.
             progress.note(f"{item.reference}: {item.before or 'no such tag'} -> {item.digest}")
             manifest = manifests[f"{_parse_repository(item).name}@{item.digest}"]
-            _set_tag(registry, Reference.parse(item.reference), manifest)
+            tag = Reference.parse(item.reference)
+            registry.push_manifest(tag, manifest.data, manifest.media_type)
+            named = _resolve_tag(registry, tag)
+            if named != manifest.digest:
+                raise UndecidedError(
+                    f"its registry accepted the tag, and then resolved it to {named or 'nothing'}"
+                )
             moved.moves[at] = replace(item, state="moved")
     except (UndecidedError, KeyboardInterrupt, Interrupted) as error:
         why = error.message if isinstance(error, UndecidedError) else None
@@ -111,15 +117,6 @@ def _resolve_tag(registry: Registry, tag: Reference) -> str | None:
         if error.status in (404, 410):
             return None
         raise
-
-
-def _set_tag(registry: Registry, tag: Reference, manifest: ManifestBytes) -> None:
-    registry.push_manifest(tag, manifest.data, manifest.media_type)
-    named = _resolve_tag(registry, tag)
-    if named != manifest.digest:
-        raise UndecidedError(
-            f"its registry accepted the tag, and then resolved it to {named or 'nothing'}"
-        )
 
 
 # From the reports of a run to the tags of its images

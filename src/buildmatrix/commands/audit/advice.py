@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_sdist_name, parse_version
 from buildmatrix.commands.audit.session import Results
-from buildmatrix.judge.model import Finding, Fix, Trial
+from buildmatrix.judge.model import Finding, Trial
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Package
@@ -178,22 +178,17 @@ def look_up(
         for package in resolved.lock.packages
     }
     trials: dict[tuple[str, str], Trial] = {}
-
-    def with_trial(finding: Finding, fix: Fix) -> Finding:
-        package = packages.get((finding.target, finding.distribution or ""))
-        if package is None:
-            return finding
+    known = []
+    for finding in findings:
+        fix, package = finding.fix, packages.get((finding.target, finding.distribution or ""))
+        if fix is None or fix.kind != KIND or finding.waived is not None or package is None:
+            known.append(finding)
+            continue
         key = package.name, package.version
         if key not in trials:
             trials[key] = _trial(package, listing)
-        return replace(finding, fix=replace(fix, tried=trials[key]))
-
-    return tuple(
-        with_trial(finding, finding.fix)
-        if finding.fix is not None and finding.fix.kind == KIND and finding.waived is None
-        else finding
-        for finding in findings
-    )
+        known.append(replace(finding, fix=replace(fix, tried=trials[key])))
+    return tuple(known)
 
 
 def _trial(package: Package, listing: Listing | None) -> Trial:

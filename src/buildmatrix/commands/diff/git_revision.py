@@ -68,7 +68,13 @@ def extract_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterat
     if shutil.which("git") is None:
         raise ComponentError("git was not found, and --diff needs it; install git.")
     prefix = _find_prefix(root, ref)
-    commit = _resolve_commit(root, ref)
+    done = _run(root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+    if done.returncode != 0:
+        raise UsageError(
+            f"git knows no revision {ref!r} here; fetch it first (in CI, a shallow clone has only "
+            "the newest commit)"
+        )
+    commit = done.stdout.decode().strip()
     entries = list_entries(root, commit)
     with scratch("revision") as top:
         named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
@@ -81,18 +87,14 @@ def make_relative(sources: Sequence[str], root: Path) -> tuple[str, ...]:
 
     Raises `UsageError` for invalid SOURCEs.
     """
-    return tuple(_make_relative(source, root.resolve()) for source in sources)
-
-
-def _make_relative(source: str, root: Path) -> str:
-    parsed = parse_declared(source, root)
-    if not parsed.is_file or not Path(parsed.name).is_absolute():
-        return source
-    try:
-        name = Path(parsed.name).resolve().relative_to(root)
-    except ValueError:
-        return source
-    return parsed.at(name.as_posix())
+    relative, top = [], root.resolve()
+    for source in sources:
+        parsed = parse_declared(source, top)
+        path = Path(parsed.name)
+        if parsed.is_file and path.is_absolute() and path.resolve().is_relative_to(top):
+            source = parsed.at(path.resolve().relative_to(top).as_posix())
+        relative.append(source)
+    return tuple(relative)
 
 
 def _find_prefix(root: Path, ref: str) -> str:
@@ -106,16 +108,6 @@ def _find_prefix(root: Path, ref: str) -> str:
             f"run `git config --global --add safe.directory {root.resolve()}`"
         )
     raise UsageError(f"{root} is not in a git repository, so there is no {ref} to compare with")
-
-
-def _resolve_commit(root: Path, ref: str) -> str:
-    done = _run(root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
-    if done.returncode != 0:
-        raise UsageError(
-            f"git knows no revision {ref!r} here; fetch it first (in CI, a shallow clone has only "
-            "the newest commit)"
-        )
-    return done.stdout.decode().strip()
 
 
 def list_entries(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[str, TreeEntry]:

@@ -116,7 +116,12 @@ class _FileGraphBuilder:
             if file_id(closed.path) not in self._nodes:
                 self._add_file(closed.path, closed.size, closed.owner)
                 self._add_holder(closed.owner, file_id(closed.path), "not read")
-        self._add_second_owners()
+        # Paths that several distributions list have further owners.
+        for shared in self._inventory.shared_paths:
+            id = file_id(shared.path)
+            for owner in shared.owners if id in self._nodes else ():
+                if _owner_id(owner) != self._nodes[id].owner:
+                    self._add_holder(owner, id, "also in the RECORD of another distribution")
         for needed in self._resolution.needed:
             self._edges += self._find_needs(needed)
         for binary in self._inventory.loadable:
@@ -159,16 +164,6 @@ class _FileGraphBuilder:
         source = _owner_id(owner)
         if source is not None:
             self._edges.append(Edge("holds", source, node, text, at=at))
-
-    def _add_second_owners(self) -> None:
-        """Add owner edges for paths that several distributions list."""
-        for shared in self._inventory.shared_paths:
-            node = self._nodes.get(file_id(shared.path))
-            if node is None:
-                continue
-            for owner in shared.owners:
-                if _owner_id(owner) != node.owner:
-                    self._add_holder(owner, node.id, "also in the RECORD of another distribution")
 
     def _add_library(self, name: str) -> str:
         id = library_id(name)
