@@ -148,14 +148,14 @@ class LockGate:
 # and tags at once.
 
 
+@dataclass(frozen=True, slots=True)
 class Publication:
     """Publishes everything, or nothing when one target is not green."""
 
-    def __init__(self, spec: Spec, options: Options, engine: Engine, progress: Progress) -> None:
-        self._spec = spec
-        self._options = options
-        self._engine = engine
-        self._progress = progress
+    spec: Spec
+    options: Options
+    engine: Engine
+    progress: Progress
 
     def publish(
         self, works: Sequence[BuildWork], report: Callable[[], Report]
@@ -168,12 +168,12 @@ class Publication:
             work.push = "not-run"
         red = [work.target.id for work in works if not work.green]
         if red:
-            self._progress.note(
+            self.progress.note(
                 f"nothing was pushed, as these targets are not green: {', '.join(red)}"
             )
             return None
-        signer = self._options.signer
-        tagged = not self._options.stage and signer is None
+        signer = self.options.signer
+        tagged = not self.options.stage and signer is None
         error = self._push(works, tagged=tagged)
         if error is not None or tagged:
             return error
@@ -182,7 +182,7 @@ class Publication:
         with Registry() as registry:
             if signer is not None:
                 error = self._attest(registry, works, report(), signer)
-            if error is None and not self._options.stage:
+            if error is None and not self.options.stage:
                 error = self._tag(registry, works)
         return error
 
@@ -193,18 +193,18 @@ class Publication:
             for work in works
             if work.job and work.record
         ]
-        surroundings = self._options.surroundings
-        pushed = self._engine.push(jobs, surroundings, self._progress, tagged=tagged)
+        surroundings = self.options.surroundings
+        pushed = self.engine.push(jobs, surroundings, self.progress, tagged=tagged)
         for work in works:
             work.pushed = pushed.digests.get(work.target.id)
             if work.pushed is not None:
                 name, tags = work.target.image, " ".join(work.target.references)
-                if self._options.stage:
+                if self.options.stage:
                     work.staged = StagedImage(name, work.pushed, work.target.tags)
-                if tagged or self._options.stage:
+                if tagged or self.options.stage:
                     work.push = "passed"
                     what = f"pushed {tags}" if tagged else f"staged {name}@{work.pushed}"
-                    self._progress.done(work.target.id, what, "passed")
+                    self.progress.done(work.target.id, what, "passed")
             elif work.target.id == pushed.stopped_at and pushed.error is not None:
                 work.fail_to_publish("not pushed", pushed.error)
         if isinstance(pushed.error, UndecidedError):
@@ -220,25 +220,25 @@ class Publication:
         now = datetime.now(UTC)
         for work in works:
             assert work.pushed is not None and work.lock is not None
-            self._progress.step(work.target.id, "push: signing its verdict")
+            self.progress.step(work.target.id, "push: signing its verdict")
             image = Reference.parse(work.target.image).at(work.pushed)
             try:
                 verdict, contents = make_claims(
-                    self._spec,
+                    self.spec,
                     work.target,
                     work.lock.digest,
                     report,
                     image,
                     now,
-                    fail_on=self._options.fail_on,
-                    strict=self._options.strict,
+                    fail_on=self.options.fail_on,
+                    strict=self.options.strict,
                 )
                 attach(registry, image, contents, signer, now)
                 work.attestation = attach(registry, image, verdict, signer, now).digest
             except UndecidedError as error:
                 work.fail_to_publish("not attested", error)
                 return error
-            self._progress.end(work.target.id)
+            self.progress.end(work.target.id)
         return None
 
     def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:
@@ -250,7 +250,7 @@ class Publication:
                 for work in works
                 for reference in work.target.references
             ],
-            self._progress,
+            self.progress,
         )
         error = None
         if moved.code:
@@ -261,7 +261,7 @@ class Publication:
             if states <= {"moved", "already"}:
                 work.push = "passed"
                 tags = " ".join(work.target.references)
-                self._progress.done(work.target.id, f"pushed {tags}", "passed")
+                self.progress.done(work.target.id, f"pushed {tags}", "passed")
             elif error is not None and "failed" in states:
                 work.fail_to_publish("not pushed", error)
         if isinstance(error, Interrupted):

@@ -166,27 +166,20 @@ class ImageGates:
     def _judge_image(self, work: BuildWork) -> JudgedImage:
         """Judge the files of the image, and those that its layers hide."""
         assert work.record is not None
-        note = partial(self.progress.step, work.target.id)
-        inventory = partial(self._scanned, work, note)
-        return judge_image(
-            work.files, work.record, work.target, work.lock, self.judge, inventory, note
-        )
+        files, id = work.files, work.target.id
+        note = partial(self.progress.step, id)
 
-    def _scanned(
-        self, work: BuildWork, note: Callable[[str], None]
-    ) -> tuple[Inventory, str | None]:
-        inventory, unknown = add_layers(
-            work.files,
-            store.read(work.files.inventory),
-            lambda: self.engine,
-            note,
-            self.spec.root / self.spec.output / work.target.id / "Dockerfile",
+        def add_hidden_files() -> tuple[Inventory, str | None]:
+            dockerfile = self.spec.root / self.spec.output / id / "Dockerfile"
+            scanned = store.read(files.inventory)
+            inventory, unknown = add_layers(files, scanned, lambda: self.engine, note, dockerfile)
+            if unknown:
+                self.progress.note(f"{id}: files that its layers hide are not judged: {unknown}")
+            return inventory, unknown
+
+        return judge_image(
+            files, work.record, work.target, work.lock, self.judge, add_hidden_files, note
         )
-        if unknown:
-            self.progress.note(
-                f"{work.target.id}: files that its layers hide are not judged: {unknown}"
-            )
-        return inventory, unknown
 
     def _scan(self, work: BuildWork, judged: JudgedImage) -> None:
         """Apply acceptances to the findings of the image."""
