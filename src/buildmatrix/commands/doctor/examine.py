@@ -234,7 +234,7 @@ def examine_process(
     machine = machine or MachineFiles()
     command = (machine.text(f"/proc/{pid}/comm") or "").strip()
     mapped, unread = _read_maps(machine.root / f"proc/{pid}/maps")
-    mounts = _read_mounts(machine, pid)
+    find_origin = _read_mounts(machine, pid)
     owners = _find_owners(
         MachineFiles(machine.root / f"proc/{pid}/root"), {item.path for item in mapped}
     )
@@ -253,7 +253,7 @@ def examine_process(
                 role=matches[0].owned.entry.role,
                 version=version_of(name),
                 distribution=owners.get(item.path, ""),
-                origin=_find_origin(mounts, item.path),
+                origin=find_origin(item.path),
                 deleted=item.deleted,
             )
         )
@@ -344,24 +344,16 @@ def _read_maps(path: Path) -> tuple[list[_MappedFile], str]:
     return list(mapped.values()), f"more than {LARGEST:,} bytes of mappings" if cut else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Mounts:
-    """Mount points of a process; None if unreadable."""
-
-    points: tuple[str, ...] | None
-    #: True if it sees the files of this machine as we do.
-    ours: bool
-
-
-def _read_mounts(machine: MachineFiles, pid: int) -> _Mounts:
+def _read_mounts(machine: MachineFiles, pid: int) -> Callable[[str], Origin]:
+    """Read the mount points of a process; return what tells the origin of its files."""
     try:
         proc = machine.root / "proc"
         ours = (proc / f"{pid}/ns/mnt").readlink() == (proc / "self/ns/mnt").readlink()
     except OSError:
-        return _Mounts(None, ours=False)
+        return lambda _: "unknown"
     text = machine.text(f"/proc/{pid}/mountinfo", LARGEST)
     if text is None:
-        return _Mounts(None, ours)
+        return lambda _: "machine" if ours else "unknown"
     rows = [row.split(" ") for row in text.splitlines()]
     points = tuple(
         _ESCAPED.sub(lambda match: chr(int(match[1], 8)), row[4]) for row in rows if len(row) > 9
@@ -370,21 +362,16 @@ def _read_mounts(machine: MachineFiles, pid: int) -> _Mounts:
         row[4] == "/" and "overlay" in row[row.index("-") + 1]
         for row in rows if len(row) > 9 and "-" in row[:-1]
     )  # fmt: skip
-    # In a container of our own, the root is also an image's.
-    return _Mounts(points, ours and not layered)
+    # It sees the files of this machine as we do. In a container of our own, the root is also an
+    # image's.
+    if ours and not layered:
+        return lambda _: "machine"
 
+    def find_origin(path: str) -> Origin:
+        within = [at for at in points if path == at or path.startswith(at.rstrip("/") + "/")]
+        return "image" if max(within, key=len, default="/") == "/" else "mounted"
 
-def _find_origin(mounts: _Mounts, path: str) -> Origin:
-    if mounts.ours:
-        return "machine"
-    if mounts.points is None:
-        return "unknown"
-    within = [
-        point
-        for point in mounts.points
-        if path == point or path.startswith(point.rstrip("/") + "/")
-    ]
-    return "image" if max(within, key=len, default="/") == "/" else "mounted"
+    return find_origin
 
 
 def _find_owners(files: MachineFiles, paths: Collection[str]) -> Mapping[str, str]:
