@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -71,6 +71,12 @@ def _fold(text: str, stream: TextIO) -> str:
         )
         lines += [part.replace("\0", " ") for part in parts]
     return "\n".join(lines)
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, with their columns under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def say(text: str, syntax: Syntax = LINES) -> None:

@@ -14,7 +14,7 @@ import click
 from buildmatrix.api.locking import LockOptions, lock, report_bases
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
-from buildmatrix.cli.console import complain, say
+from buildmatrix.cli.console import align, complain, say
 from buildmatrix.cli.options import CommandSettings, format_option, option, take
 from buildmatrix.cli.shards import Sharding, load_shard, shard_options
 from buildmatrix.commands.options import SelectionOptions
@@ -90,14 +90,9 @@ def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
         (target.id, target.base.final, target.references[0] if target.tags else "")
         for target in targets
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = align(rows)
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    if sum(widths) + 2 * (len(widths) - 1) <= room:
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-    else:
+    if max(map(len, lines)) > room:
         lines = [
             line
             for id, base, image in rows[1:]

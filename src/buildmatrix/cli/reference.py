@@ -11,7 +11,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import JSON, JSON_LINE
 from buildmatrix.cli import completing
 from buildmatrix.cli.completing import VARIABLE
-from buildmatrix.cli.console import say
+from buildmatrix.cli.console import align, say
 from buildmatrix.cli.options import CommandSettings, format_option, option
 
 
@@ -64,9 +64,8 @@ def rules_command(
         ]
         say(json.dumps(rules, indent=2, ensure_ascii=False))
         return
-    width = max(len(rule.name) for rule in RULES)
-    for rule in RULES:
-        say(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")
+    for line in align([(rule.code, rule.name, rule.severity, rule.summary) for rule in RULES]):
+        say(line)
 
 
 def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
@@ -82,11 +81,9 @@ def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
         for line in listing.lines(catalogue, backend):
             say(line)
     else:
-        rows = (("BACKEND", "VENDOR", "WHAT IT IS", "ENTRIES"), *listing.overview(catalogue))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            say("  ".join(cells).rstrip())
+        head = ("BACKEND", "VENDOR", "WHAT IT IS", "ENTRIES")
+        for line in align([head, *listing.overview(catalogue)]):
+            say(line)
 
 
 _DOCUMENTS = ("spec", "report", "diff", "drift", "verdict", "promotion", "verification", "doctor",
