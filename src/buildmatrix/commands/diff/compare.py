@@ -69,9 +69,11 @@ def _compare_layers(before: Side, after: Side, notes: list[str]) -> LayersChange
     digests = zip(before.layers, after.layers, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0].digest == pair[1].digest, digests))
     old, new = before.layers[same:_MOST], after.layers[same:_MOST]
-    steps = [[_format_instruction(item) or item.digest for item in side] for side in (old, new)]
+    old_steps, new_steps = (
+        [_format_instruction(item) or item.digest for item in side] for side in (old, new)
+    )
     changes: list[LayerChange] = []
-    matcher = SequenceMatcher(None, *steps, autojunk=False)
+    matcher = SequenceMatcher(None, old_steps, new_steps, autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
         gone, came = old[start:end], new[new_start:new_end]
         if tag == "equal":

@@ -85,9 +85,9 @@ def locked_spec(
         defaults += own_package(project)
     for key, names in (("extras", locked.extras), ("groups", locked.groups)):
         defaults += [f"# {key} = {toml_list(names)}  # what else the lock offers"] * bool(names)
-    names = ", ".join([*locked.locks, *(path.name for path in inputs)])
+    origin = ", ".join([*locked.locks, *(path.name for path in inputs)])
     head = [
-        f"Written by `buildmatrix init` from {names}. It is a start: read it, change it.",
+        f"Written by `buildmatrix init` from {origin}. It is a start: read it, change it.",
         f"The files that are locked in {listing(locked.locks)} are installed; nothing is resolved.",
     ]
     if locked.open:

@@ -265,7 +265,7 @@ class _LockReader:
         elif not project.parts:
             why = f"it holds distributions for {listing(sorted(held))}"
             project.open.append(OpenPart.of(base, why))
-        mine = {part.name for part in (*project.parts, *project.open)}
+        mine = {part.name for part in project.parts} | {part.name for part in project.open}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
         for part in parts:
