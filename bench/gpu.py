@@ -294,7 +294,7 @@ class Bench:
     @cached_property
     def device_checks(self) -> tuple[Any, ...]:
         """The checks of the rung `device`."""
-        from buildmatrix.preflight.device import run_devices
+        from buildmatrix.preflight.rungs import run_devices
 
         checks, _ = run_devices(self.probe, BACKEND, self.catalogue, None, sys.executable)
         return checks
@@ -355,7 +355,7 @@ def doctor(bench: Bench) -> None:
 
 def product_of(bench: Bench, name: str) -> Any:
     """What the catalogue says of a device."""
-    from buildmatrix.catalogue.architectures import product
+    from buildmatrix.catalogue.drivers import product
 
     owned = product(name, BACKEND, bench.catalogue)
     return owned.entry if owned else None
@@ -558,8 +558,7 @@ def device(bench: Bench) -> None:
 
 def compute(bench: Bench) -> None:
     """Rates of products and copies, beside those of programs without us and of torch."""
-    from buildmatrix.preflight.device import select_seen_devices
-    from buildmatrix.preflight.rungs import run_compute
+    from buildmatrix.preflight.rungs import run_compute, select_seen_devices
 
     devices = select_seen_devices(bench.device_checks)
     checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices, sys.executable)

@@ -35,7 +35,7 @@ def linking(root: Path) -> Facts:
     from buildmatrix.facts.inventory.collect import collect_shallow
     from buildmatrix.facts.inventory.file_facts import FileFacts
     from buildmatrix.facts.loader.resolver import resolve
-    from buildmatrix.facts.trees.directory import DirectoryTree
+    from buildmatrix.facts.trees.archive import DirectoryTree
 
     seen = {path: FileFacts(elf=elf) for path, elf in _headers(root).items()}
     with DirectoryTree(root) as tree:
@@ -47,7 +47,7 @@ def _headers(root: Path) -> dict[str, Any]:
     from buildmatrix.facts.binaries.reader import Malformed, read_elf
     from buildmatrix.facts.inventory.listing import Listing
     from buildmatrix.facts.inventory.workers import spread
-    from buildmatrix.facts.trees.directory import DirectoryTree
+    from buildmatrix.facts.trees.archive import DirectoryTree
 
     with DirectoryTree(root) as tree:
         files = list(Listing(tree).files.values())
@@ -71,7 +71,7 @@ def full(root: Path, *, python: bool = True) -> Facts:
     from buildmatrix.facts.inventory.file_facts import inspect
     from buildmatrix.facts.inventory.listing import Listing
     from buildmatrix.facts.inventory.workers import spread
-    from buildmatrix.facts.trees.directory import DirectoryTree
+    from buildmatrix.facts.trees.archive import DirectoryTree
 
     with DirectoryTree(root) as tree:
         if python:
@@ -86,11 +86,11 @@ def full(root: Path, *, python: bool = True) -> Facts:
 def searched(root: Path) -> Facts:
     """Reads what the full scan searches, in the same pieces, and does nothing with it."""
     from buildmatrix.facts.elf.headers import Malformed, read_dynamic, read_headers
+    from buildmatrix.facts.elf.layout import CachedSource
     from buildmatrix.facts.elf.search import host_regions
-    from buildmatrix.facts.elf.source import CachedSource
     from buildmatrix.facts.inventory.listing import Listing
     from buildmatrix.facts.inventory.workers import spread
-    from buildmatrix.facts.trees.directory import DirectoryTree
+    from buildmatrix.facts.trees.archive import DirectoryTree
 
     with DirectoryTree(root) as tree:
         files = [one for one in Listing(tree).files.values() if not one.path.endswith(".py")]
@@ -233,7 +233,7 @@ JOBS: dict[str, Callable[[Sequence[str]], Facts]] = {
 def _imports() -> Iterator[str]:
     """What a job imports is imported before its clock starts."""
     yield from ("buildmatrix.facts.inventory.collect", "buildmatrix.facts.loader.resolver")
-    yield from ("buildmatrix.facts.trees.wheel", "buildmatrix.facts.trees.directory")
+    yield from ("buildmatrix.facts.trees.wheel", "buildmatrix.facts.trees.archive")
     yield from ("buildmatrix.catalogue.match", "buildmatrix.catalogue.load")
 
 

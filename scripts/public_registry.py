@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.net.http.failures import Patience
+from buildmatrix.net.http.addresses import Patience
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 PATIENCE = Patience(tries=1, connect=5.0, silence=10.0, request=15.0)
 

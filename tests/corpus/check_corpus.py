@@ -26,7 +26,7 @@ from corpus_settled import Settled, read_settled, settled_by
 from corpus_truth import BACKENDS, TRUTH, Facts, TrueWheel, read_truth
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import demangle
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import Verdict
 

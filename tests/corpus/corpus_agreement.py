@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.engine import Judgement, judge_image
+from buildmatrix.judge.judging import Judgement, judge_image
 from buildmatrix.matrix.model import Policy, bare_target
 
 #: Verdicts of what fails a run.

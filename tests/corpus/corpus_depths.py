@@ -25,10 +25,10 @@ from packaging.utils import parse_wheel_filename
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.audit.target import Merger, judge_target, start
-from buildmatrix.judge.engine import Judgement
+from buildmatrix.judge.judging import Judgement
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.locks.index.budget import Need
+from buildmatrix.locks.index.model import Need
 from buildmatrix.locks.index.reading import Readings, WheelRequest
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Wheel

@@ -16,8 +16,7 @@ from packaging.utils import canonicalize_name
 import buildmatrix
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.catalogue.releases import requirements
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.collect import collect

@@ -16,10 +16,8 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
-from buildmatrix.base.urls import PYPI
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.facts.elf.model import Mark
+from buildmatrix.base.text import PYPI
+from buildmatrix.facts.elf.model import CodeGroup, DeviceCode, Elf, Mark
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Statements
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client

@@ -69,7 +69,7 @@ TARGETS = {
         4000,
     ),
     "wheel": Target(["buildmatrix.facts.trees"], _CASES, "wheel-*", 2, 2000),
-    "page": Target(["buildmatrix.locks.index.pages", "html.parser"], _CASES, "page-*", 1, 2000),
+    "page": Target(["buildmatrix.locks.index.client", "html.parser"], _CASES, "page-*", 1, 2000),
     "lock": Target(["buildmatrix.locks"], _CASES, "lock-*", 1, 1500),
     "tree": Target(
         ["buildmatrix.facts.inventory", "buildmatrix.facts.python_imports"],

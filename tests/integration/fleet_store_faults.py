@@ -97,7 +97,7 @@ def die_in_write(module: str, number: int, mark: str) -> None:
     """Have this process end in the middle of a file; one of all processes does."""
     import importlib
 
-    from buildmatrix.facts.inventory import writing
+    from buildmatrix.facts.inventory import archive
 
     count = itertools.count(1)
 
@@ -117,7 +117,7 @@ def die_in_write(module: str, number: int, mark: str) -> None:
 
     @contextmanager
     def atomically(path: Path, *, is_private: bool = False) -> Iterator[Any]:
-        with writing.open_atomically(path, is_private=is_private) as file:
+        with archive.open_atomically(path, is_private=is_private) as file:
             yield Torn(file)
 
     importlib.import_module(module).open_atomically = atomically  # type: ignore[attr-defined]
@@ -125,10 +125,10 @@ def die_in_write(module: str, number: int, mark: str) -> None:
 
 def write_again() -> None:
     """Take back what `die_in_write` did."""
-    from buildmatrix.facts.inventory import writing
+    from buildmatrix.facts.inventory import archive
     from buildmatrix.images.store import cache, shared
 
-    cache.open_atomically = shared.open_atomically = writing.open_atomically  # type: ignore[attr-defined]
+    cache.open_atomically = shared.open_atomically = archive.open_atomically  # type: ignore[attr-defined]
 
 
 def store_torn(bed: Bed, seed: random.Random, folder: Path) -> Ending:

@@ -40,13 +40,12 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.judge.model import Acceptance, StagedImage, TargetResult
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify import Verification
 from buildmatrix.signing import verdict
-from buildmatrix.signing.attach import CYCLONEDX, Claim, attach
-from buildmatrix.signing.attached import attestation_tag
+from buildmatrix.signing.attached import CYCLONEDX, Claim, attach, attestation_tag
 from buildmatrix.signing.keys import read_private, read_public
 from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 

@@ -27,7 +27,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.net.registry import client
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tree_verdicts import tree_verdicts
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.matrix.model import Policy
 
 SITE = Path("lib/python3.11/site-packages")

@@ -21,7 +21,7 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
 from test_attestation_real import FORMS, cosign_program, registry_host
 
 from buildmatrix.signing import verdict
-from buildmatrix.signing.attach import CYCLONEDX
+from buildmatrix.signing.attached import CYCLONEDX
 
 __all__ = ["cosign_program", "registry_host"]
 

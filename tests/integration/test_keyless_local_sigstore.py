@@ -22,7 +22,7 @@ from test_attestation_real import FORMS, Place, cosign_program, keys, registry_h
 from verdict_cases import GOOD
 
 from buildmatrix.signing import verdict
-from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.attached import Claim, attach
 from buildmatrix.signing.keyless import make_keyless_signer
 
 __all__ = ["cosign_program", "keys", "registry_host"]

@@ -22,8 +22,7 @@ from package_index import PackageIndex, serve
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.lookup import find_files
-from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.lookup import Recent, find_files
 from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.taken import _ask_tool
 from buildmatrix.locks.uv import find_uv

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Buildmatrix
 
-from buildmatrix.locks.index.budget import NESTED_ENDS
+from buildmatrix.locks.index.model import NESTED_ENDS
 
 pytestmark = pytest.mark.network
 

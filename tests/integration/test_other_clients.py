@@ -46,9 +46,9 @@ from buildmatrix.images.oci.layers import LayerEntry, layer_writer, sort_key
 from buildmatrix.images.oci.layers import iter_archive as archive_of
 from buildmatrix.images.oci.layout import OciLayout
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import verdict
-from buildmatrix.signing.attach import Claim, attach
+from buildmatrix.signing.attached import Claim, attach
 from buildmatrix.signing.keys import read_private, read_public
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from buildmatrix.locks.index.client import Client
-from buildmatrix.locks.index.remote import RemoteFile
+from buildmatrix.locks.index.ranges import RemoteFile
 from buildmatrix.net.http.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network

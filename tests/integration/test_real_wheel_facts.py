@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from wheel_records import read_records, read_wheel, record
 
-from buildmatrix.base.urls import PYPI
+from buildmatrix.base.text import PYPI
 from buildmatrix.facts.python_imports.statements import read_literals
 from buildmatrix.locks.index.client import Client
-from buildmatrix.locks.index.remote import RemoteFile
+from buildmatrix.locks.index.ranges import RemoteFile
 
 pytestmark = pytest.mark.network
 

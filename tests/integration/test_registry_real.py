@@ -39,7 +39,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.net.registry import blobs
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 
 @pytest.fixture(scope="session")
@@ -358,7 +358,7 @@ PUSH = textwrap.dedent(
     from buildmatrix.images.oci import documents
     from buildmatrix.net.registry import blobs as uploads
     from buildmatrix.net.registry.client import Registry
-    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.net.registry.mirrors import Reference
     uploads.CHUNK = 1 << 19
     reference, layers, blobs, manifest = pickle.load(sys.stdin.buffer)
     with Registry() as registry:

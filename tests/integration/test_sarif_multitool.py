@@ -11,7 +11,7 @@ import npm
 import pytest
 from click.testing import CliRunner
 
-from buildmatrix.cli.report import report_command
+from buildmatrix.cli.release import report_command
 
 REPORT = Path(__file__).parents[1] / "unit/project/documents/cpu-report/report.json"
 

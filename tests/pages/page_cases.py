@@ -14,7 +14,7 @@ from functools import cache
 import fleet_cases
 from preflight_cases import hostile_preflight, preflight
 
-from buildmatrix.catalogue.architectures import Support
+from buildmatrix.catalogue.drivers import Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.advisories.model import Advisory

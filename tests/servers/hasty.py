@@ -10,7 +10,7 @@ import pytest
 from registry import RegistryServer
 
 from buildmatrix.net.http import transport
-from buildmatrix.net.http.failures import Patience
+from buildmatrix.net.http.addresses import Patience
 
 #: A pause takes a moment. Nothing is given up: a busy machine takes its time over an answer.
 HASTY = Patience(

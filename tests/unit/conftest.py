@@ -12,7 +12,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from buildmatrix.base import urls
+from buildmatrix.base import text
 
 # A test depends neither on luck nor on what else the machine does; tests/fuzz looks for new inputs.
 settings.register_profile(
@@ -90,7 +90,7 @@ def a_day(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_credentials_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run of the tool was given is remembered in its process; a test is a run."""
-    monkeypatch.setattr(urls, "_remembered", {})
+    monkeypatch.setattr(text, "_remembered", {})
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.base import scratch as module
-from buildmatrix.base.scratch import scratch, sweep
+from buildmatrix.base import child as module
+from buildmatrix.base.child import scratch, sweep
 
 _HOLDING = """
 import sys
-from buildmatrix.base.scratch import scratch
+from buildmatrix.base.child import scratch
 with scratch("audit") as folder:
     (folder / "inputs").write_text("https://user:password@host/")
     print(folder, flush=True)

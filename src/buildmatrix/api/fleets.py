@@ -240,12 +240,12 @@ def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
 
     plan = _plan_run(options, options.platform or str(this_platform()))
     from buildmatrix.fleet import work
-    from buildmatrix.fleet.lookup import AnswerLookup
     from buildmatrix.fleet.model import TIME_LIMIT
     from buildmatrix.fleet.reference_lists import SubjectSettings
     from buildmatrix.fleet.run import Steps, scan
     from buildmatrix.fleet.running import ResultJournal
     from buildmatrix.fleet.subjects import Lister
+    from buildmatrix.fleet.work import AnswerLookup
 
     workspace, lines = options.workspace, options.lines
     spec = workspace.declared()()
@@ -303,7 +303,7 @@ def fleet_audit(options: FleetAuditOptions) -> CommandResult[FleetReport]:
     there is no answer at all.
     """
     from buildmatrix.matrix.model import PLATFORM
-    from buildmatrix.sources.points import check_platform
+    from buildmatrix.sources.resolved import check_platform
 
     plan = _plan_run(options, options.platform or PLATFORM)
     check_platform(options.platform)

@@ -6,7 +6,7 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import building, fleets, judging, locking, machines, questions, releases
+from buildmatrix.api import building, fleets, judging, machines, questions, releases
 from buildmatrix.base.errors import BuildmatrixError as BuildmatrixError
 from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.options import (
@@ -50,7 +50,7 @@ doctor = _by_name(machines.DoctorOptions, machines.doctor)
 drift = _by_name(DriftOptions, questions.drift)
 fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
 fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
-lock = _by_name(locking.LockOptions, locking.lock)
+lock = _by_name(building.LockOptions, building.lock)
 promote = _by_name(PromoteOptions, releases.promote)
 #: `buildmatrix.preflight` is a package.
 run_preflight = _by_name(machines.PreflightOptions, machines.preflight)

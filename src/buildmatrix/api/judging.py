@@ -58,7 +58,7 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
     if path is None:
         return ()
     from buildmatrix.judge.acceptance import check_waived_rules
-    from buildmatrix.matrix.policy import load_waivers
+    from buildmatrix.matrix.load import load_waivers
 
     waivers = load_waivers(path, ids)
     check_waived_rules(waivers)

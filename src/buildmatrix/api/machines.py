@@ -134,7 +134,7 @@ def collect(options: CollectOptions) -> CommandResult[Preflight]:
 
     Raises a `BuildmatrixError` for pods of another image.
     """
-    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.net.registry.mirrors import Reference
     from buildmatrix.preflight.cluster import collect, find_subject
     from buildmatrix.preflight.logs import read_logs
     from buildmatrix.preflight.run import exit_code

@@ -34,8 +34,7 @@ def diff(options: DiffOptions) -> CommandResult[Comparison]:
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
     from buildmatrix.commands.diff import compare as command
-    from buildmatrix.commands.diff.sides import DiffSettings
-    from buildmatrix.commands.diff.sources import read_sides
+    from buildmatrix.commands.diff.sources import DiffSettings, read_sides
 
     if options.subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
@@ -181,7 +180,7 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
                 "an image, a folder, a wheel or a target"
             )
         if tree is not None and is_wanted:
-            from buildmatrix.commands.why.uses import add_symbols
+            from buildmatrix.commands.why.run import add_symbols
 
             answer = add_symbols(answer, tree, every=every)
         elif tree is not None and symbols is None:

@@ -15,8 +15,7 @@ from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.reports.formats import PROMOTE, VERIFY
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.promote import Promotion
-    from buildmatrix.reports.verify import Verification
+    from buildmatrix.reports.verify import Promotion, Verification
     from buildmatrix.signing.keyless import CertificateCheck
 
 

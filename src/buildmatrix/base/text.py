@@ -3,17 +3,22 @@
 Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
 vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets, and
 `guarded` is for a whole output just before it is written, where no call site can forget it.
+
+They are stored in this process, and nowhere else, so that files of the same server can be read; all
+other modules get URLs without them (`buildmatrix.base.text.without_login`).
 """
 
 from __future__ import annotations
 
 import json
 import operator
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 # CI runners obey `::command::` at the beginning of a line
 # (https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]`
@@ -338,3 +343,33 @@ def listing(items: Iterable[str], most: int = 4, separator: str = ", ") -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 file`, `3 files`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+#: The public package index.
+PYPI = "https://pypi.org/simple/"
+#: `user:password@` of an http(s) URL, with the server.
+_CREDENTIALS = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+", re.IGNORECASE)
+#: An environment variable in a requirements file, as pip and uv read it.
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+
+_remembered: dict[str, None] = {}
+
+
+def remember(text: str) -> None:
+    """Store the credentials of the http(s) URLs in `text`, which the user provided."""
+    for url in _CREDENTIALS.findall(text):
+        expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), url)
+        _remembered.setdefault(expanded)
+
+
+def recall_urls() -> Sequence[str]:
+    """Return server URLs with credentials, in the order of the inputs."""
+    return tuple(_remembered)
+
+
+def path_in(url: str) -> str:
+    """Return the decoded path of a URL, or the part of other text that looks like a path."""
+    try:
+        return unquote(urlsplit(url).path)
+    except ValueError:  # `http://[`
+        return unquote(re.split("[?#]", url, maxsplit=1)[0])

@@ -145,7 +145,7 @@ class SectionEntry(CatalogueEntry, frozen=True):
 class DeviceCodeEntry(CatalogueEntry, frozen=True):
     """Device code by format, kind and architecture; all three must fit.
 
-    As in `facts.device_code.model.DeviceCode`.
+    As in `facts.elf.model.DeviceCode`.
     """
 
     formats: tuple[str, ...] = ("*",)

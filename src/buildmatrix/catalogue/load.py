@@ -20,10 +20,12 @@ from buildmatrix.catalogue.entries import Basis, CatalogueEntry, DistributionEnt
 from buildmatrix.catalogue.model import (
     BackendEntry,
     Confidence,
+    GlobIndex,
     IndexRoute,
     Release,
+    library_patterns,
+    product_patterns,
 )
-from buildmatrix.catalogue.names import GlobIndex, library_patterns, product_patterns
 from buildmatrix.catalogue.tables import DataFile
 
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)

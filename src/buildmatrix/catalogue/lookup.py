@@ -27,11 +27,15 @@ from buildmatrix.catalogue.model import (
     EvidenceKind,
     Weight,
     Where,
+    demangle,
+    library_names,
+    matches,
+    matches_any,
+    version_of,
 )
-from buildmatrix.catalogue.names import demangle, library_names, matches, matches_any, version_of
+from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
-from buildmatrix.facts.inventory.npm import PREFIX
 
 
 @dataclass(frozen=True, slots=True)

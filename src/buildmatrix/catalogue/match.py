@@ -22,16 +22,16 @@ from buildmatrix.catalogue.lookup import (
     library,
     toolkit_in,
 )
-from buildmatrix.catalogue.model import Evidence, Weight
-from buildmatrix.catalogue.names import (
+from buildmatrix.catalogue.model import (
+    Evidence,
+    Weight,
     demangle,
     library_names,
     library_patterns,
     matches_any,
     opened_library,
 )
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Mark, Section
+from buildmatrix.facts.elf.model import DeviceCode, Mark, Section
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,

@@ -2,11 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from fnmatch import translate
+from functools import lru_cache
+from typing import Generic, Literal, TypeVar
 
-from buildmatrix.catalogue.names import is_product
+T = TypeVar("T")
+
+_WILDCARD = re.compile(r"[*?\[]")
+#: auditwheel (`repair.py`): `name.split(".", 1)`, then `base-<8 hex digits>.ext`.
+_DASH = re.compile(r"(?P<stem>.+)-[0-9a-f]{8}(?P<rest>(?:\.\w+)*?\.so(?:\..+)?)")
+#: torchvision's own bundling: `libcudart.faf08d9a.so.13`.
+_DOT = re.compile(r"(?P<stem>.+)\.[0-9a-f]{8}(?P<rest>\.so(?:\..+)?)")
+
+
+def demangle(name: str) -> str:
+    """Return the file name of a library without the hash that a wheel builder put into it.
+
+    `libcudart-9335f6a2.so.12` and `libcudart.782fcab0.so.12` are both `libcudart.so.12`. Other
+    names come back unchanged.
+    """
+    if ".so" not in name:
+        return name
+    match = _DASH.fullmatch(name) or _DOT.fullmatch(name)
+    return match["stem"] + match["rest"] if match else name
+
+
+def library_names(name: str) -> Iterator[str]:
+    """Yield `name` without a wheel builder's hash, then with one version component less each time.
+
+    The last one ends in `.so`. A name that is not a shared library's is yielded once.
+    """
+    name = demangle(name)
+    yield name
+    stem, separator, version = name.rpartition(".so.")
+    if separator:
+        components = version.split(".")
+        for count in range(len(components) - 1, 0, -1):
+            yield f"{stem}.so.{'.'.join(components[:count])}"
+        yield f"{stem}.so"
+
+
+def library_patterns(glob: str) -> tuple[str, ...]:
+    """Return a library's glob in the forms that match `library_names`.
+
+    A glob with a version also matches the library without one, so that the next version is
+    recognized too; the longer form comes first in `library_names` and is the more exact one.
+    """
+    for any_version in (".so.*", ".so*"):
+        if glob.endswith(any_version):
+            return (glob.removesuffix(any_version) + ".so",)
+    stem, separator, _ = glob.rpartition(".so.")
+    return (glob, f"{stem}.so") if separator else (glob,)
+
+
+def version_of(name: str) -> str:
+    """Return the version in the name of a library (`12.8` of `libcudart.so.12.8`), or nothing."""
+    return demangle(name).rpartition(".so.")[2] if ".so." in name else ""
+
+
+#: Separators and marks in product names: `Intel(R) Arc(TM)`.
+_BETWEEN = re.compile(r"(?:[\s_/-]|\((?:R|TM)\))+", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def product_words(name: str) -> str:
+    """Return the normal form of a product's name.
+
+    NVIDIA's tools say `NVIDIA H100 PCIe`, Kubernetes labels `NVIDIA-H100-PCIe`; AMD's labels have
+    `AMD_Instinct_MI300X_OAM`.
+    """
+    return _BETWEEN.sub("-", name.casefold()).strip("-")
+
+
+@lru_cache(maxsize=4096)
+def product_patterns(glob: str) -> tuple[str, ...]:
+    """Return a product's glob in the form of `product_words`, also with more words behind it."""
+    words = product_words(glob)
+    return (words,) if words.endswith("*") else (words, f"{words}-*")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))
+
+
+#: Calls in Python that look for a library by its bare name: `cuda` for `libcuda.so`.
+_BARE_NAMES = ("find_library", "load_nvidia_dynamic_lib")
+
+
+def opened_library(call: str, text: str) -> str | None:
+    """Return the file name of the library that a call in Python opens; None for anything else.
+
+    `call` and `text` as in `facts.inventory.model.PythonLoad`: `cudart` in
+    `load_nvidia_dynamic_lib` is `libcudart.so`, and `torchvision::nms` is an operator.
+    """
+    if "::" in text:
+        return None
+    name = demangle(text.rpartition("/")[2])
+    return f"lib{name}.so" if call in _BARE_NAMES and ".so" not in name else name
+
+
+def matches(glob: str, text: str) -> bool:
+    """Return True if the whole of `text` matches `glob`; case matters."""
+    return glob == "*" or glob == text or _compiled(glob).match(text) is not None
+
+
+def matches_any(globs: Iterable[str], text: str) -> bool:
+    """Return True if `text` matches one of `globs`."""
+    return any(matches(glob, text) for glob in globs)
+
+
+def is_product(globs: Iterable[str], name: str) -> bool:
+    """Return True if one of `globs` matches the name of a device."""
+    words = product_words(name)
+    return any(matches_any(product_patterns(glob), words) for glob in globs)
+
+
+#: Texts with cached results per index.
+_REMEMBERED = 10_000
+
+
+class GlobIndex(Generic[T]):
+    """Values by glob. A lookup costs a few dictionary accesses for any number of globs.
+
+    Globs without a wildcard are keys of one dictionary. The others are stored under their literal
+    prefix, so that only those with a prefix of the text are tried.
+    """
+
+    def __init__(self, items: Iterable[tuple[str, T]]) -> None:
+        self._exact: dict[str, list[T]] = {}
+        self._beginnings: dict[str, list[tuple[str, T]]] = {}
+        for glob, value in items:
+            wildcard = _WILDCARD.search(glob)
+            if wildcard is None:
+                self._exact.setdefault(glob, []).append(value)
+            else:
+                beginning = glob[: wildcard.start()]
+                self._beginnings.setdefault(beginning, []).append((glob, value))
+        self._lengths = sorted({len(beginning) for beginning in self._beginnings}, reverse=True)
+        self._remembered: dict[str, Sequence[T]] = {}
+
+    def find(self, text: str) -> Sequence[T]:
+        """Return the values of all globs that match `text`, the most exact glob first."""
+        values = self._remembered.get(text)
+        if values is None:
+            # The same names recur in every binary of every target. Others may be made up by the
+            # thousand, so the cache is bounded.
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            values = self._remembered[text] = self._find(text)
+        return values
+
+    def _find(self, text: str) -> Sequence[T]:
+        values = list(self._exact.get(text, ()))
+        for length in self._lengths:
+            fitting = [
+                (glob, value)
+                for glob, value in self._beginnings.get(text[:length], ())
+                if len(text) >= length and _compiled(glob).match(text)
+            ]
+            fitting.sort(key=lambda item: -len(item[0]))
+            values += [value for _, value in fitting]
+        return values
+
 
 #: Content of a cache: packages, compiled kernels, or models.
 LeftoverKind = Literal["packages", "kernels", "models"]

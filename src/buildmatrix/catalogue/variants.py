@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.base.parsing import version_or_none
-from buildmatrix.catalogue.architectures import READY, Grade, architectures, grade
-from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
+from buildmatrix.catalogue.drivers import READY, Grade, architectures, grade, is_beyond, toolkit_of
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.tables import VariantFeature
 from buildmatrix.facts.elf.notes import level_number

@@ -70,6 +70,9 @@ COMMANDS = {
 
 #: Command → module with its function, `<command>_command`, where the module has another name.
 _MODULES = {
+    "scan": "audit",
+    "why": "diff",
+    "report": "release",
     "init": "matrix",
     "targets": "matrix",
     "lock": "matrix",

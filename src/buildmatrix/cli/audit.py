@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.options import cache_option, option, stack_options, store_option, take
+from buildmatrix.cli.options import (
+    cache_option,
+    engine_option,
+    option,
+    stack_options,
+    store_option,
+    take,
+)
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.cli.shards import Part, Sharding, shard_options
-from buildmatrix.commands.options import AuditOptions, list_sources
+from buildmatrix.commands.options import AuditOptions, ScanOptions, list_sources
 
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult
@@ -49,7 +56,7 @@ def audit_command(
     """
     from buildmatrix.api.judging import audit
     from buildmatrix.commands.audit.session import share_one_heap
-    from buildmatrix.sources.points import spec_targets
+    from buildmatrix.sources.resolved import spec_targets
 
     sources = (*list_sources(options.sources), *(f"requirements:{file}" for file in requirements))
     share_one_heap()
@@ -80,3 +87,19 @@ def _make_empty_audit(spec: Spec) -> CommandResult[Report]:
 
     report = assemble(spec.path.name, str(load_catalogue().date))
     return CommandResult(report, 0, RUN, spec.root)
+
+
+@click.command("scan")
+@take(ScanOptions, fail_on=stack_options(cache_option, store_option, engine_option, report_output))
+def scan_command(options: ScanOptions, /, to: Output) -> int:
+    """Read SOURCE and judge it for a backend. Nothing of it is executed.
+
+    SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
+    `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `registry:IMAGE`, `tar:FILE` (docker save or an OCI
+    archive), `oci:LAYOUT` or a target of the specification (its last build here); without a prefix
+    it is recognized, and the interpreter of a virtual environment stands for it. The name of an
+    image is Docker's where Docker has it, else a registry's.
+    """
+    from buildmatrix.api.judging import scan
+
+    return to.write(scan(options))

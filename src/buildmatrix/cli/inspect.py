@@ -162,7 +162,7 @@ def explore_command(
     first; nothing of it is executed. `?` shows the keys.
     """
     _check_terminal()
-    from buildmatrix.explore.reading import make_exploration
+    from buildmatrix.explore.views import make_exploration
     from buildmatrix.sources.model import Declared
 
     declared = None

@@ -77,7 +77,7 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     """
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
-    from buildmatrix.matrix.checks import read_data_files
+    from buildmatrix.matrix.settings import read_data_files
 
     catalogue = load_catalogue(read_data_files(settings.file) if settings.file.is_file() else ())
     text, notes = write_tables(read_nodes(files, catalogue), catalogue)

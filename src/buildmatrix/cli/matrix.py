@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.api.locking import LockOptions, lock, report_bases
+from buildmatrix.api.building import LockOptions, lock, report_bases
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import align, complain, say
@@ -53,9 +53,8 @@ def init_command(
     Its comments say why each line is there. A lock that the project has is installed as it is.
     """
     from buildmatrix.commands.init.first_spec import first_spec, resolved_torch
-    from buildmatrix.commands.init.inputs import Digests
     from buildmatrix.commands.init.locked import divide_inputs, find_locks
-    from buildmatrix.commands.init.sections import Answers
+    from buildmatrix.commands.init.sections import Answers, Digests
 
     folder = settings.file.parent
     if inputs:

@@ -20,8 +20,15 @@ from buildmatrix.cli.options import (
     output_option,
     stack_options,
 )
-from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, find_format, names
-from buildmatrix.reports.repository import time_of_writing
+from buildmatrix.reports.formats import (
+    FLEET,
+    RUN,
+    Destination,
+    Format,
+    find_format,
+    names,
+    time_of_writing,
+)
 
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult

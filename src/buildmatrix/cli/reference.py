@@ -71,7 +71,7 @@ def rules_command(
 def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
     from buildmatrix.catalogue import listing
     from buildmatrix.catalogue.load import load
-    from buildmatrix.matrix.checks import read_data_files
+    from buildmatrix.matrix.settings import read_data_files
 
     catalogue = load(read_data_files(settings.file))
     backend = None if name is None else listing.find_backend(name, catalogue)

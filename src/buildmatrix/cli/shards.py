@@ -115,9 +115,9 @@ def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
 
 
 def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
-    from buildmatrix.sources.state import journal
+    from buildmatrix.sources.state import folder
     from buildmatrix.sources.state.folder import State
 
     return {
-        target.id: journal.load_seconds(State(path).target_files(target.id)) for target in targets
+        target.id: folder.load_seconds(State(path).target_files(target.id)) for target in targets
     }

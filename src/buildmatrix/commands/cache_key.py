@@ -18,10 +18,9 @@ from packaging.specifiers import InvalidSpecifier
 from buildmatrix.base.errors import Problem, SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.architectures import architectures
-from buildmatrix.catalogue.drivers import select_entries
+from buildmatrix.catalogue.drivers import architectures, select_entries
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.model import matches_any
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.document import did_you_mean

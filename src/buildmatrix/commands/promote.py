@@ -23,13 +23,13 @@ from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
 from buildmatrix.judge.acceptance import fails, ran_out
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.manifests import ManifestBytes
-from buildmatrix.net.registry.reference import Reference
-from buildmatrix.reports.promote import Promotion, TagMove
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge
+from buildmatrix.reports.verify import Promotion, TagMove
 
 
 @dataclass(slots=True)

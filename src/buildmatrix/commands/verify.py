@@ -12,7 +12,7 @@ from buildmatrix.images.oci.documents import INDEXES, Platform, choose, images_i
 from buildmatrix.judge.acceptance import ran_out
 from buildmatrix.judge.model import GateState
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.verify import Proof, Refusal, Verification
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import AttachedEnvelope, AttestationReader

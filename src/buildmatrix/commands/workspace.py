@@ -17,8 +17,7 @@ from buildmatrix.base.errors import EXIT_OK, ComponentError, UsageError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import safe
 from buildmatrix.engines.choice import AUTO
-from buildmatrix.reports.formats import Destination, Format, find_format, names
-from buildmatrix.reports.repository import time_of_writing
+from buildmatrix.reports.formats import Destination, Format, find_format, names, time_of_writing
 
 if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from buildmatrix.images.store.facts import FactCache
     from buildmatrix.judge.advisories.advisories import AdvisoryOptions
     from buildmatrix.locks.index.client import Client
-    from buildmatrix.locks.index.remote import RemoteFile
+    from buildmatrix.locks.index.ranges import RemoteFile
     from buildmatrix.locks.index.wheels import WheelReader
     from buildmatrix.matrix.model import Spec
     from buildmatrix.net.registry.client import Registry
@@ -165,7 +164,7 @@ class Workspace:
 
     def data_files(self) -> tuple[Path, ...]:
         """The user's own data files for the catalogue, for a SOURCE that is not a target."""
-        from buildmatrix.matrix.checks import read_data_files
+        from buildmatrix.matrix.settings import read_data_files
 
         return read_data_files(self.specification)
 

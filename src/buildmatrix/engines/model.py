@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees.base import Tree
 from buildmatrix.locks.model import Lock

@@ -9,7 +9,7 @@ from typing import Literal
 from buildmatrix.base.text import count, listing, printable, shown, size
 from buildmatrix.commands.why.files import file_id
 from buildmatrix.explore.model import Exploration, Item
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, Container, Distribution
 from buildmatrix.judge.model import Finding
 from buildmatrix.reports.why import words

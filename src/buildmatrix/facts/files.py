@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.facts.inventory.writing import write_atomically
+from buildmatrix.facts.inventory.archive import write_atomically
 from buildmatrix.facts.trees.base import reason
 
 

@@ -25,7 +25,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.fleet.model import Subject, WorkerSettings
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 
 # Results of one image

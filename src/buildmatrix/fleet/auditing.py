@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress, Silent
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import count, printable
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.audit.run import audit

@@ -18,17 +18,15 @@ import msgspec
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import matches
+from buildmatrix.catalogue.model import Evidence, matches
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.fleet.model import BackendPattern, Subject, WorkerSettings
 from buildmatrix.judge.composition import Composition, VendorBytes
-from buildmatrix.judge.engine import Judgement
-from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, bare_spec, bare_target
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.fleet.model import (
     BackendBy,
     FleetFinding,

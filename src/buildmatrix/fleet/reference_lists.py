@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.base.text import count, listing, printable
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.model import matches_any
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.fleet.model import Subject
 from buildmatrix.matrix.model import NodeClass
-from buildmatrix.net.registry.reference import DEFAULT_TAG, Reference
+from buildmatrix.net.registry.mirrors import DEFAULT_TAG, Reference
 
 # Lists of subjects, with notes
 

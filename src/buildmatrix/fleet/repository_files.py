@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress, Silent
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import count, printable
 from buildmatrix.base.threads import Crew
 from buildmatrix.catalogue.load import Catalogue, load

@@ -28,7 +28,6 @@ from buildmatrix.fleet.failures import (
     WorkError,
     describe_timeout,
 )
-from buildmatrix.fleet.lookup import AnswerSource, look_up_all
 from buildmatrix.fleet.model import (
     SMALL_LAYER,
     ClusterOptions,
@@ -41,7 +40,8 @@ from buildmatrix.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.fleet.work import AnswerSource, look_up_all
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 
 if TYPE_CHECKING:

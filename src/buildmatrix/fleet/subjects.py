@@ -24,7 +24,7 @@ from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import count, listing, printable
 from buildmatrix.base.threads import Crew
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.names import matches
+from buildmatrix.catalogue.model import matches
 from buildmatrix.fleet import pods, reference_lists
 from buildmatrix.fleet.model import Subject
 from buildmatrix.fleet.reference_lists import (
@@ -37,9 +37,9 @@ from buildmatrix.fleet.reference_lists import (
 )
 from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import choose, images_in
-from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference, is_host, is_repository, is_tag, split_host
+from buildmatrix.net.registry.mirrors import Reference, is_host, is_repository, is_tag, split_host
 
 
 @dataclass(frozen=True, slots=True)

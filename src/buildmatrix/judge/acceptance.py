@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 from buildmatrix.base.errors import Problem, SpecError
-from buildmatrix.catalogue.names import matches, matches_any
+from buildmatrix.catalogue.model import matches, matches_any
 from buildmatrix.judge.findings import finding as make_finding
 from buildmatrix.judge.model import SEVERITY_RANK, Acceptance, Finding, Fix, Severity
 from buildmatrix.judge.registry import BY_CODE, rule_of

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.base.text import count, listing, size
-from buildmatrix.catalogue.architectures import READY, grade, is_bound, is_portable
+from buildmatrix.catalogue.drivers import READY, grade, is_bound, is_portable
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.facts.device_code.groups import demangle
-from buildmatrix.facts.device_code.model import CodeGroup
+from buildmatrix.facts.elf.model import CodeGroup
 from buildmatrix.judge.coverage import (
     WORTH,
     CodeFile,

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from posixpath import basename
 from urllib.parse import quote, unquote
 
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,

@@ -8,15 +8,9 @@ from fnmatch import fnmatchcase
 
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import listing, size
-from buildmatrix.catalogue.architectures import (
-    READY,
-    bare_architecture,
-    grade,
-    product,
-    same_memory,
-)
+from buildmatrix.catalogue.drivers import READY, bare_architecture, grade, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.names import demangle, matches, matches_any, product_words
+from buildmatrix.catalogue.model import demangle, matches, matches_any, product_words
 from buildmatrix.catalogue.tables import Product
 from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises
 from buildmatrix.facts.elf.notes import level_number

@@ -10,8 +10,7 @@ from itertools import groupby
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import distribution
-from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.names import demangle, library_names
+from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle, library_names
 from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.facts.inventory.folders import add_pythonpath, find_visible_distributions
 from buildmatrix.facts.inventory.model import Distribution, PythonPath, SharedPath

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from buildmatrix.base.text import listing, size
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.facts.inventory.model import Binary, ClosedFile
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import title, total

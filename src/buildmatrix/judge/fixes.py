@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
 from buildmatrix.catalogue.releases import Gap, gap, routes_of, runtime_of_build, toolkit_line
-from buildmatrix.facts.inventory.npm import PREFIX
+from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.judge.model import Fix, SpecChange
 from buildmatrix.judge.subject import Subject
 from buildmatrix.locks.model import Package

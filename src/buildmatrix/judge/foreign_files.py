@@ -12,7 +12,7 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Binary, PythonImport
 from buildmatrix.facts.loader.resolver import Needed, Rule, resolve_opened
-from buildmatrix.judge.evidence import is_base, title, total
+from buildmatrix.judge.evidence import find_system_backend, is_base, title, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.findings import (
     OwnedEvidence,
@@ -25,7 +25,6 @@ from buildmatrix.judge.findings import (
     split_owner,
 )
 from buildmatrix.judge.fixes import accept, fix
-from buildmatrix.judge.imports import find_system_backend
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.subject import ImageSubject

@@ -18,7 +18,7 @@ from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import distribution
-from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.catalogue.model import demangle, matches_any
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, Distribution
 from buildmatrix.facts.loader.process import Preloads, file_name

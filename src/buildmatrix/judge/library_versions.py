@@ -13,11 +13,10 @@ from buildmatrix.base.parsing import parse_version, requirement_or_none, version
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution, library
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.catalogue.model import Evidence, demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.catalogue.tables import StatedVersion
-from buildmatrix.facts.device_code.model import DeviceCode, newer_version
+from buildmatrix.facts.elf.model import DeviceCode, newer_version
 from buildmatrix.facts.elf.symbols import exported_hashes
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.parsing import parse_specifiers, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.entries import Redistribution
-from buildmatrix.catalogue.names import demangle, matches, matches_any
+from buildmatrix.catalogue.model import demangle, matches, matches_any
 from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept

@@ -8,13 +8,13 @@ from itertools import groupby
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.catalogue.model import demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import requirements
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Link
 from buildmatrix.facts.loader.binding import Unbound
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Needed
-from buildmatrix.judge.evidence import title
+from buildmatrix.judge.evidence import is_extension, title
 from buildmatrix.judge.findings import (
     BASE,
     USES,
@@ -25,7 +25,6 @@ from buildmatrix.judge.findings import (
     split_owner,
 )
 from buildmatrix.judge.fixes import quote
-from buildmatrix.judge.imports import is_extension
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Severity
 from buildmatrix.judge.subject import ImageSubject, once
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 from msgspec import Meta
 
-from buildmatrix.catalogue.architectures import SUPPORTS, Support
+from buildmatrix.catalogue.drivers import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import Composition
@@ -117,7 +117,7 @@ class Finding:
     #: True if the bytes that it names are a lower bound: not all of the distribution was read.
     at_least: bool = False
     fix: Fix | None = None
-    #: Stable across runs and machines; see `judge.engine`.
+    #: Stable across runs and machines; see `judge.judging`.
     fingerprint: Fingerprint = ""
     #: Reason of the waiver that covers it, if any.
     waived: str | None = None

@@ -9,10 +9,8 @@ from itertools import groupby
 
 from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.architectures import architectures
-from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, is_met
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import is_product, matches_any
+from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, architectures, is_met
+from buildmatrix.catalogue.model import Evidence, is_product, matches_any
 from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.catalogue.tables import Condition
 from buildmatrix.facts.elf.notes import level_number

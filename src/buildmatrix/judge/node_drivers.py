@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.architectures import architectures, support
-from buildmatrix.catalogue.drivers import DriverVerdict
-from buildmatrix.catalogue.names import is_product, matches_any
+from buildmatrix.catalogue.drivers import DriverVerdict, architectures, support
+from buildmatrix.catalogue.model import is_product, matches_any
 from buildmatrix.catalogue.tables import ForwardCompatibility
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.judge.architectures import better_build

@@ -60,7 +60,7 @@ class Rule:
 
     @property
     def function(self) -> str:
-        """Name of its function, in one of the modules that `judge.engine` lists."""
+        """Name of its function, in one of the modules that `judge.judging` lists."""
         return f"check_{self.name.replace('-', '_')}"
 
 

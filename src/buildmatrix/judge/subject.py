@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from buildmatrix.base.urls import PYPI
+from buildmatrix.base.text import PYPI
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import requirements, runtime_of_build, toolkit_line
+from buildmatrix.facts.inventory.conda import NPM
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.inventory.npm import NPM
 from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.facts.python_imports import Reach

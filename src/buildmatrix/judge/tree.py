@@ -9,11 +9,10 @@ from typing import Literal
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import build_of, distribution, library
-from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle, matches_any
 from buildmatrix.catalogue.releases import Required, requirements
-from buildmatrix.facts.device_code.model import SUFFIXES
-from buildmatrix.facts.inventory.filters import LEAST
+from buildmatrix.facts.elf.model import SUFFIXES
+from buildmatrix.facts.inventory.listing import LEAST
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,
@@ -24,8 +23,17 @@ from buildmatrix.facts.inventory.model import (
 )
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.facts.python_imports import Reach
-from buildmatrix.judge.evidence import PackedSizeRange, is_foreign, measure_device_code
-from buildmatrix.judge.imports import Imported, closure, find_imports, hopeless, reach, runtimes
+from buildmatrix.judge.evidence import (
+    Imported,
+    PackedSizeRange,
+    closure,
+    find_imports,
+    hopeless,
+    is_foreign,
+    measure_device_code,
+    reach,
+    runtimes,
+)
 from buildmatrix.matrix.model import Policy
 
 #: Standing of the statement that a build is for a vendor: the bytes have something of that vendor,

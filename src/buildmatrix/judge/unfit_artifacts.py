@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.architectures import READY, architectures, grade, vendors
+from buildmatrix.catalogue.drivers import READY, architectures, grade, vendors
 from buildmatrix.catalogue.entries import ArtifactEntry
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.model import matches_any
 from buildmatrix.facts.elf.notes import level_number
-from buildmatrix.judge.artifacts import Artifact, artifacts
+from buildmatrix.judge.coverage import Artifact, artifacts
 from buildmatrix.judge.findings import finding, split_owner
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.judge.node_classes import GridState

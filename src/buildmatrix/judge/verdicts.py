@@ -17,9 +17,8 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.facts.inventory.model import Distribution, Inventory
-from buildmatrix.judge.evidence import HELD, PackedSizeRange, title, total
+from buildmatrix.judge.evidence import HELD, PackedSizeRange, carry_failures, title, total
 from buildmatrix.judge.failing import LOADER, absent_links, failure, needs_library
-from buildmatrix.judge.imports import carry_failures
 from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
 from buildmatrix.judge.tree import TreeView, find_vendor_requirements
 from buildmatrix.locks.model import Lock
@@ -33,7 +32,7 @@ def verdicts(
 ) -> tuple[Verdict, ...]:
     """Return one verdict per installed distribution, sorted by name, by the tree's content alone.
 
-    What rules say of names joins in `judge.engine`.
+    What rules say of names joins in `judge.judging`.
     """
     by_owner: dict[str, list[Evidence]] = {}
     for item in evidence:

@@ -15,11 +15,11 @@ from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers, requirement_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, poetrylock, pylock, uvlock
-from buildmatrix.locks.lines import RequirementLine, allows, format_extras
+from buildmatrix.locks.lines import RequirementLine, allows, format_extras, read_toml
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
-from buildmatrix.locks.pipfilelock import read_pipfile_lock
+from buildmatrix.locks.pinned import read_pipfile_lock
 from buildmatrix.locks.projects import (
     Project,
     ProjectRequirement,
@@ -30,7 +30,6 @@ from buildmatrix.locks.projects import (
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uv import settings_of
 from buildmatrix.locks.uvlock import groups_of, project_of, roots_of
 from buildmatrix.matrix.model import is_pylock

@@ -17,11 +17,11 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.toml import mapping, string, tables
+from buildmatrix.locks.lines import check_count, decode, load_toml, read_bytes, table_lines
 from buildmatrix.locks.model import LeftOut, Lock, Package
 from buildmatrix.locks.projects import find_project, places, read_project
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, table_lines
 
 # Entries, of all platforms and extras, and their edges
 

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.text import without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
+from buildmatrix.locks.lines import sha256_digits
 from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.poetry_resolution import (
@@ -31,7 +32,6 @@ from buildmatrix.locks.poetry_resolution import (
 )
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.selection import BrokenMarker, LockSelection
-from buildmatrix.locks.text import sha256_digits
 
 _HINT = "run `poetry lock`"
 #: Group of the runtime requirements.

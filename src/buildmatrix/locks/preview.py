@@ -21,15 +21,16 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement, parse_version
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import without_login
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.base.toml import string, tables
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.lines import RequirementLine, expand_variables, format_extras
+from buildmatrix.locks.lookup import Recent, local_state
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.plan import (
     INDEX_PROJECT,
@@ -41,7 +42,6 @@ from buildmatrix.locks.plan import (
     torch_backend,
 )
 from buildmatrix.locks.pylock import entries_of
-from buildmatrix.locks.recent import Recent, local_state
 from buildmatrix.locks.requirement_lines import RequirementSet, applies
 from buildmatrix.locks.resolve import TWINS, Compiler, check_indexes, settle
 from buildmatrix.locks.selection import marker_environment, python_platform

@@ -20,8 +20,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
-from buildmatrix.locks.lines import parse_requirement
-from buildmatrix.locks.text import decode, load_toml, read_bytes
+from buildmatrix.locks.lines import decode, load_toml, parse_requirement, read_bytes
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024

@@ -22,12 +22,15 @@ from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import without_login
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (
+    BYTE_ORDER_MARKS,
     INCLUDE,
     MOST_LINES,
     Place,
+    decode,
     expand_variables,
     logical_lines,
     option_in,
+    read_bytes,
     too_many,
 )
 from buildmatrix.locks.model import Package
@@ -38,7 +41,6 @@ from buildmatrix.locks.requirement_lines import (
     expand_local,
     local_path_problem,
 )
-from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode, read_bytes
 
 if TYPE_CHECKING:
     import yaml

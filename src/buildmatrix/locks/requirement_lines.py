@@ -14,9 +14,8 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_wheel_name
-from buildmatrix.base.text import without_login
+from buildmatrix.base.text import path_in, without_login
 from buildmatrix.base.toml import mapping, strings
-from buildmatrix.base.urls import path_in
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (
     ARCHIVE,

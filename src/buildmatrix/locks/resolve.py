@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.base import toml
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.text import shown
 from buildmatrix.base.threads import side_by_side
 from buildmatrix.facts.files import write_changed
@@ -31,8 +31,7 @@ from buildmatrix.locks.plan import (
     refine,
     torch_backend,
 )
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.pylock_writer import Origin, document
+from buildmatrix.locks.pylock import Origin, document, read_lock
 from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.locks.status import current, unused_locks

@@ -14,7 +14,7 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import shown
 from buildmatrix.base.toml import mapping, string, strings
-from buildmatrix.locks.lines import format_extras
+from buildmatrix.locks.lines import address_of, format_extras
 from buildmatrix.locks.projects import (
     Project,
     ProjectRequirement,
@@ -23,12 +23,10 @@ from buildmatrix.locks.projects import (
     reachable_parts,
     read_project,
 )
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.pylock_writer import input_values
+from buildmatrix.locks.pylock import input_values, read_lock
 from buildmatrix.locks.requirement_files import add_file, check
 from buildmatrix.locks.requirement_lines import RequirementSet, Unbuilt, add_line
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import address_of
 from buildmatrix.locks.uv import settings_of, source_of
 from buildmatrix.matrix.model import Target
 
@@ -176,7 +174,7 @@ class Question:
 
     target: Target
     requirements: RequirementSet
-    #: Inputs that the lock records (`locks.pylock_writer`).
+    #: Inputs that the lock records (`locks.pylock`).
     inputs: Mapping[str, str]
     #: Versions to keep if they still fit.
     preferred: Mapping[str, str]

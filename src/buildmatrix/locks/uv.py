@@ -25,9 +25,9 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.text import shown
 from buildmatrix.base.toml import mapping, string, tool_table, written
+from buildmatrix.locks.lines import read_toml
 from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, python_platform
-from buildmatrix.locks.text import read_toml
 from buildmatrix.matrix.model import Target
 from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
 
@@ -105,7 +105,7 @@ def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
 
 def _away(text: str) -> str | None:
     """Return the host that did not answer and may later; None for any other reason."""
-    from buildmatrix.net.http.failures import TEMPORARY_STATUSES
+    from buildmatrix.net.http.addresses import TEMPORARY_STATUSES
 
     unreachable = _UNREACHABLE.search(text)
     if unreachable is None or TOO_LONG in text:

@@ -14,14 +14,13 @@ from typing import NamedTuple
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError
-from buildmatrix.base.text import without_login
+from buildmatrix.base.text import path_in, without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
-from buildmatrix.base.urls import path_in
+from buildmatrix.locks.lines import address_of, byte_count, sha256_digits
 from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reachable_parts
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, marker_holds
-from buildmatrix.locks.text import address_of, byte_count, sha256_digits
 
 _HINT = "run `uv lock`"
 #: Kinds of source for the user's own code.

@@ -20,8 +20,21 @@ from buildmatrix.matrix.keys_settings import (
     WhenTable,
 )
 from buildmatrix.matrix.model import DEFAULT_OUTPUT, DEFAULT_TOOLS
-from buildmatrix.matrix.shapes import Json, SourceText, day, either, many, named, text, whole
-from buildmatrix.matrix.tables import Table, group, key, maybe, row
+from buildmatrix.matrix.shapes import (
+    Json,
+    SourceText,
+    Table,
+    day,
+    either,
+    group,
+    key,
+    many,
+    maybe,
+    named,
+    row,
+    text,
+    whole,
+)
 
 
 class IgnoreTable(Table):

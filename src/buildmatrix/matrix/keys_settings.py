@@ -9,8 +9,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 from buildmatrix.matrix import kinds
-from buildmatrix.matrix.shapes import SourceText, either, flag, many, named, pair, text, whole
-from buildmatrix.matrix.tables import Table, group, key, maybe, row
+from buildmatrix.matrix.shapes import (
+    SourceText,
+    Table,
+    either,
+    flag,
+    group,
+    key,
+    many,
+    maybe,
+    named,
+    pair,
+    row,
+    text,
+    whole,
+)
 
 #: A string that is split into words, or the words.
 Command = SourceText | tuple[SourceText, ...]

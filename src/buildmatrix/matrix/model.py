@@ -102,7 +102,7 @@ class NodeClass:
     backend: str
     #: One version, or a range of which any is possible (PEP 440); empty for any.
     driver: str
-    #: As written; `catalogue.architectures` adds those of `products`.
+    #: As written; `catalogue.drivers` adds those of `products`.
     archs: tuple[str, ...]
     labels: Mapping[str, str]
     #: Globs on target identifiers; none for all targets of the backend.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from buildmatrix.matrix import kinds
-from buildmatrix.matrix.checks import check_clashes, check_exists, check_values, tidy
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
 from buildmatrix.matrix.keys_settings import (
@@ -40,11 +39,15 @@ from buildmatrix.matrix.settings import (
     Filler,
     all_settings,
     build,
+    check_clashes,
+    check_exists,
     check_override,
+    check_values,
     override,
     plain,
     sound,
     specialize,
+    tidy,
 )
 from buildmatrix.matrix.shapes import SourceText
 

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 
 from buildmatrix.base.errors import UndecidedError, UsageError
-from buildmatrix.catalogue.names import matches
+from buildmatrix.catalogue.model import matches
 from buildmatrix.facts.files import read_at_most, write_changed
 from buildmatrix.judge.rungs import Rung
 from buildmatrix.matrix.model import CheckWaiver

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from buildmatrix.base.parsing import natural
 from buildmatrix.base.text import count, listing
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.model import matches_any
 from buildmatrix.catalogue.tables import Host
 from buildmatrix.reports.doctor import DoctorLine
 

@@ -39,14 +39,15 @@ from buildmatrix.preflight.baseline import (
 )
 from buildmatrix.preflight.batch import run_batch
 from buildmatrix.preflight.cold_start import NOT_FROM_WITHIN, run_cold_start, run_starts_within
-from buildmatrix.preflight.device import run_devices, select_seen_devices
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.preflight.rungs import (
     find_disagreements,
     run_collective,
     run_compute,
+    run_devices,
     run_imports,
     run_memory,
+    select_seen_devices,
     waits_for_driver,
 )
 from buildmatrix.preflight.subject import Subject, find_access
@@ -59,7 +60,7 @@ from buildmatrix.reports.preflight.model import (
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.sources.state.journal import load_inventory
+from buildmatrix.sources.state.folder import load_inventory
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,

@@ -15,10 +15,9 @@ from buildmatrix.engines.choice import AUTO
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Engine, Facilities, ImageFacts
 from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.preflight.machine import MachineFacts, MachineFiles, collect_facts
-from buildmatrix.sources.state.folder import State, TargetFiles
-from buildmatrix.sources.state.journal import load
+from buildmatrix.sources.state.folder import State, TargetFiles, load
 
 # Access of a container to this machine's devices.
 #

@@ -5,9 +5,10 @@ A format's module is imported when its text is requested.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,8 +16,44 @@ from inspect import signature
 from pathlib import Path, PurePath
 from typing import Any
 
-from buildmatrix.base.errors import describe_extra
+from buildmatrix.base.errors import UsageError, describe_extra
 from buildmatrix.base.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
+
+#: Bytes of a file that is read for the columns of its lines.
+_LARGEST_TEXT = 4 << 20
+
+
+def text_below(top: Path, folder: Path, name: str) -> str | None:
+    """The text of a file that a report names, as seen from `folder`; None outside of `top`.
+
+    Reports are read from others: what they name may be anything.
+    """
+    try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(top) or not path.is_file():
+            return None
+        if path.stat().st_size > _LARGEST_TEXT:
+            return None
+        return path.read_bytes().decode()
+    except (OSError, ValueError, RuntimeError):  # The last for links that loop.
+        return None
+
+
+def time_of_writing() -> datetime:
+    """Return the time for formats that need one: `SOURCE_DATE_EPOCH`, else now; in UTC, whole
+    seconds.
+
+    Raises `UsageError` for a `SOURCE_DATE_EPOCH` that is not a time.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not epoch:
+        return datetime.now(UTC).replace(microsecond=0)
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {epoch[:40]!r}; write seconds since 1970-01-01"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +82,7 @@ class Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
-        from buildmatrix.reports.repository import text_below
+        pass  # MERGED
 
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
@@ -112,7 +149,7 @@ _PLAIN_JSON = Format("json", _JSON, JSON)
 RUN = (
     Format("table", "run.table:render", STYLED, _BY_LINE),
     Format("json", _JSON, JSON, _WHOLE),
-    Format("concise", "run.concise:render", LINES, _BY_LINE),
+    Format("concise", "run.gitlab:render", LINES, _BY_LINE),
     Format("sarif", "run.sarif:render", JSON, _ONCE),
     Format("junit", "run.junit:render", MARKUP, _BY_LINE),
     Format("codequality", "run.gitlab:render_code_quality", JSON, _BY_LINE),
@@ -124,30 +161,30 @@ RUN = (
 )
 #: Formats of a `reports.diff.model.Comparison`.
 DIFF = (
-    Format("table", "diff.formats:render_table", STYLED),
+    Format("table", "diff.sections:render_table", STYLED),
     _PLAIN_JSON,
-    Format("markdown", "diff.formats:render_markdown", MARKUP),
+    Format("markdown", "diff.sections:render_markdown", MARKUP),
     Format("html", "diff.html:render", PAGE),
 )
 #: Formats of `reports.diff.drift.Drifts`.
 DRIFT = (
-    Format("table", "diff.formats:render_drift_table", STYLED),
+    Format("table", "diff.sections:render_drift_table", STYLED),
     _PLAIN_JSON,
-    Format("markdown", "diff.formats:render_drift_markdown", MARKUP),
+    Format("markdown", "diff.sections:render_drift_markdown", MARKUP),
     Format("html", "diff.html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"
 #: Formats of a `reports.why.model.Answer`.
 WHY = (
     Format("text", "why.text:render", STYLED),
-    Format("json", _JSON, JSON, "why.document:make_document"),
+    Format("json", _JSON, JSON, "why.text:make_document"),
     Format("dot", "drawings:render_dot", MARKUP, _CHAINS),
     Format("mermaid", "drawings:render_mermaid", LINES, _CHAINS),
 )
 #: Formats of `reports.inspect.Inspections`.
 INSPECT = (Format("table", "inspect:render", STYLED), _PLAIN_JSON)
-#: Formats of a `reports.promote.Promotion`.
-PROMOTE = (Format("table", "promote:render_promotion", STYLED), _PLAIN_JSON)
+#: Formats of a `reports.verify.Promotion`.
+PROMOTE = (Format("table", "verify:render_promotion", STYLED), _PLAIN_JSON)
 #: Formats of a `reports.verify.Verification`.
 VERIFY = (Format("table", "verify:render", STYLED), _PLAIN_JSON)
 #: Formats of a `reports.doctor.Diagnosis`.
@@ -156,8 +193,8 @@ DOCTOR = (
     _PLAIN_JSON,
     Format("prometheus", "doctor:render_metrics", LINES),
 )
-#: Formats of a `reports.node_classes.NodeClassCheck`.
-NODE_CLASSES = (Format("table", "node_classes:render", STYLED), _PLAIN_JSON)
+#: Formats of a `reports.doctor.NodeClassCheck`.
+NODE_CLASSES = (Format("table", "doctor:render", STYLED), _PLAIN_JSON)
 _SAFE = "preflight.model:remove_secrets"
 #: Formats of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
@@ -165,14 +202,14 @@ PREFLIGHT = (
     _PLAIN_JSON,
     Format("junit", "preflight.formats:render_junit", MARKUP, _SAFE),
     Format("markdown", "preflight.formats:render_markdown", MARKUP, _SAFE),
-    Format("html", "preflight.html:render", PAGE, _SAFE),
+    Format("html", "preflight.formats:render", PAGE, _SAFE),
 )
 #: Formats of a `reports.fleet.model.FleetReport`.
 FLEET = (
-    Format("table", "fleet.formats:render_table", STYLED),
+    Format("table", "fleet.sections:render_table", STYLED),
     Format("json", _JSON, JSON, "fleet.documents:make_document"),
     Format("jsonl", "fleet.documents:render_lines", JSON_LINE),
-    Format("markdown", "fleet.formats:render_markdown", MARKUP),
+    Format("markdown", "fleet.sections:render_markdown", MARKUP),
     Format("html", "fleet.html:render", PAGE),
     Format("parquet", "fleet.documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
 )

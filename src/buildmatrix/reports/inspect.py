@@ -10,7 +10,7 @@ from typing import Literal
 
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Artefact, Binary, Distribution, Unread
 from buildmatrix.facts.symbols import Imports
 from buildmatrix.reports.sections import Section, cut, filled, sentences
@@ -76,7 +76,7 @@ class Architecture:
     backend: str
     #: `sm_90`, `gfx942`; empty where the bytes do not say.
     arch: str
-    #: As `facts.device_code.model.DeviceCode.kind`.
+    #: As `facts.elf.model.DeviceCode.kind`.
     kind: str
     size: int
     count: int

@@ -6,15 +6,13 @@ from functools import partial
 
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.doctor import Diagnosis
+from buildmatrix.reports.doctor import Diagnosis, NodeClassCheck
 from buildmatrix.reports.fleet.documents import FleetDocument
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.reports.json_form import schema
-from buildmatrix.reports.node_classes import NodeClassCheck
 from buildmatrix.reports.preflight.model import Preflight
-from buildmatrix.reports.promote import Promotion
 from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.verify import Verification
+from buildmatrix.reports.verify import Promotion, Verification
 
 #: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`; `doctor`;
 #: `node-classes check`; `preflight`; `fleet`, whole and by line.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from buildmatrix.images.oci.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.net.registry.manifests import ManifestBytes
-    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.net.registry.mirrors import Reference
 
 
 # Shared code
@@ -313,7 +313,7 @@ class NothingToRun(UndecidedError):
 
 def reference_of(text: str) -> Reference:
     """The name of an image in a registry, with the prefix or without. Raises `UsageError`."""
-    from buildmatrix.net.registry.reference import Reference
+    from buildmatrix.net.registry.mirrors import Reference
 
     try:
         return Reference.parse(text.removeprefix(f"{RegistryImage.prefix}:"))

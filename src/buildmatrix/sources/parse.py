@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.base.text import shown
-from buildmatrix.base.urls import remember
+from buildmatrix.base.text import remember, shown
 from buildmatrix.sources.declarations import (
     LockSource,
     PackageRequirement,
@@ -20,10 +19,9 @@ from buildmatrix.sources.images import (
     NamedImage,
     RegistryImage,
 )
-from buildmatrix.sources.local import Directory, SavedReport, SingleBinary
+from buildmatrix.sources.local import Directory, SavedReport, SingleBinary, WheelFile
 from buildmatrix.sources.model import Argument, Declared, Source
 from buildmatrix.sources.target import BuiltTarget
-from buildmatrix.sources.wheel import WheelFile
 
 # Kinds of SOURCE
 

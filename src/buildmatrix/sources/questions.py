@@ -19,12 +19,11 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
 from buildmatrix.locks.committed import describe_unchecked, is_lock, read_committed
 from buildmatrix.locks.lines import RequirementLine
-from buildmatrix.locks.lookup import Pins, find_files, lacks_files
+from buildmatrix.locks.lookup import Pins, Recent, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.pinned import pin_of
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.preview import PreviewedResolution, packages_of, request_key, resolve
-from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_files import check
 from buildmatrix.locks.requirement_lines import RequirementSet, applies
 from buildmatrix.locks.selection import LockSelection, marker_environment, nearest_build

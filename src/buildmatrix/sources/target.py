@@ -92,7 +92,7 @@ class BuiltTarget(Source):
         """See `Source.facts`: what the last build found, and the layers of its image."""
         from buildmatrix.locks.pylock import read_lock
         from buildmatrix.locks.selection import marker_environment
-        from buildmatrix.sources.state.journal import is_foreign, load_inventory
+        from buildmatrix.sources.state.folder import is_foreign, load_inventory
         from buildmatrix.sources.state.target_layers import LAYERS, add_layers
 
         (target, spec), files = self.target(), self._checked_files
@@ -136,7 +136,7 @@ class BuiltTarget(Source):
 
     def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
         """The engine that has built it."""
-        from buildmatrix.sources.state.journal import load
+        from buildmatrix.sources.state.folder import load
 
         record = load(self._files)
         return options.engine if record is None else partial(options.engine_of, record.engine)

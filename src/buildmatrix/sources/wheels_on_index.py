@@ -16,8 +16,7 @@ from buildmatrix.base.text import count, shown
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.unread import merge_causes
-from buildmatrix.locks.index.budget import Need, shares
-from buildmatrix.locks.index.model import WheelFacts
+from buildmatrix.locks.index.model import Need, WheelFacts, shares
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import add_askers

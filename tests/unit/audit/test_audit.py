@@ -123,7 +123,7 @@ def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spe
 def test_device_code_behind_most_of_a_file_is_found_by_the_names_of_sections(
     locked: Locked, monkeypatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 20_000_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 20_000_000)
     locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
     report = locked.audit("cpu")
     assert rules(report) == ["BM401 demo"]
@@ -132,7 +132,7 @@ def test_device_code_behind_most_of_a_file_is_found_by_the_names_of_sections(
 
 
 def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 20_000_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 20_000_000)
     binary = embedded(before=16_000_000, section_headers=False)
     locked.add("demo 1.0", files={"demo/libdemo.so": binary})
     report = locked.audit("cpu")
@@ -145,7 +145,7 @@ def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch)
 def test_a_strict_audit_reads_until_it_is_certain_and_no_further(
     locked: Locked, monkeypatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 300_000)
     clean = Image(parts=(Part(".data", noise(9_000_000)),)).build()
     locked.add("clean 1.0", files={"clean/lib.so": clean})
     locked.add("pure 1.0")
@@ -181,7 +181,7 @@ def test_what_an_installer_adds_to_pinned_requirements_is_undecided_and_named(
 def test_a_strict_audit_does_not_read_on_where_a_finding_fails_already(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 300_000)
     for number, name in enumerate(("one", "two", "three")):
         data = Image(parts=(Part(".data", noise(9_000_000, number)),)).build()
         shared = {"shared/data.so": library(size=1000 + number)} if name != "three" else {}

@@ -60,7 +60,7 @@ def test_of_much_python_what_no_import_runs_is_left_closed_and_said(locked: Lock
 def test_modules_whose_names_are_put_together_may_all_be_run(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 300_000)
     init = b"import importlib\nfor n in range(4):\n    importlib.import_module(f'.extra.m{n}')\n"
     locked.add("demo 1.0", files={"demo/__init__.py": init, **large()})
     assert not judged(locked).certain
@@ -69,7 +69,7 @@ def test_modules_whose_names_are_put_together_may_all_be_run(
 def test_python_that_the_budget_does_not_reach_leaves_a_pure_wheel_open(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 300_000)
     init = b"from .extra import m0, m1, m2, m3, load\n"
     files = {"demo/__init__.py": init, "demo/extra/load.py": LOAD, **large()}
     locked.add("demo 1.0", files=files)

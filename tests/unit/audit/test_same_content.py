@@ -14,8 +14,8 @@ from elf_images import Image, Part, fat_binary, fat_entry
 
 from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.facts.inventory.collect import collect
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import Tree
-from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import bare_target
@@ -122,10 +122,10 @@ def test_the_same_files_are_judged_alike_wherever_they_lie(
     with zipfile.ZipFile(path) as wheel:
         wheel.extractall(site)
     reports = {"heads": locked.audit(*BACKENDS), "whole": locked.audit(*BACKENDS, deep=True)}
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 100_000)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 100_000)
     reports["some"] = locked.audit(*BACKENDS)
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 0)
-    monkeypatch.setattr("buildmatrix.locks.index.budget.PART_OF_ALL", 1 << 40)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 0)
+    monkeypatch.setattr("buildmatrix.locks.index.model.PART_OF_ALL", 1 << 40)
     reports["listing"] = locked.audit(*BACKENDS)
     for backend in BACKENDS:
         with WheelTree(path) as wheel_tree:
@@ -150,8 +150,8 @@ def test_the_same_files_are_judged_alike_wherever_they_lie(
 def test_a_list_of_files_says_that_large_ones_with_harmless_names_were_not_opened(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.budget.FLOOR", 0)
-    monkeypatch.setattr("buildmatrix.locks.index.budget.PART_OF_ALL", 1 << 40)
+    monkeypatch.setattr("buildmatrix.locks.index.model.FLOOR", 0)
+    monkeypatch.setattr("buildmatrix.locks.index.model.PART_OF_ALL", 1 << 40)
     locked.add("demo 1.0", files={"demo/__init__.py": b"", **CONTENTS["readme"]()})
     (verdict,) = locked.audit("cpu").distributions
     assert (verdict.depth, verdict.certain, verdict.may_be) == ("listing", False, "broken")

@@ -16,10 +16,10 @@ from rulecases import only, pin, target
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.judge.engine import judge_wheels
+from buildmatrix.judge.judging import judge_wheels
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.unread import source_verdicts
-from buildmatrix.locks.index.budget import USUAL_SOURCE
+from buildmatrix.locks.index.model import USUAL_SOURCE
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Sdist, SourceFacts
 

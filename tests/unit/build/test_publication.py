@@ -19,12 +19,11 @@ from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock
-from buildmatrix.net.http.failures import RequestError
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.signing.keys import read_private
-from buildmatrix.sources.state.folder import State
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state.folder import BuildRecord, State
 
 KEY = read_private(Path(__file__).parents[1] / "signing/vectors/openssl.pem", None)
 NAME = "registry.example.com/demo"

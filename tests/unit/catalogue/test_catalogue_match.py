@@ -5,9 +5,7 @@ import pytest
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Literal, Mark, Section
+from buildmatrix.facts.elf.model import DeviceCode, Elf, Literal, Mark, Section
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,

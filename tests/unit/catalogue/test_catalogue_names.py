@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.catalogue.names import GlobIndex, demangle, library_names, matches
+from buildmatrix.catalogue.model import GlobIndex, demangle, library_names, matches
 from buildmatrix.facts.inventory.listing import distribution_name
 
 HASHES = st.text("0123456789abcdef", min_size=8, max_size=8)

@@ -13,7 +13,7 @@ from buildmatrix import cli
 from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import _load
 from buildmatrix.catalogue.load import load as load_catalogue
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge.judging import Judge
 from buildmatrix.matrix.load import load_spec

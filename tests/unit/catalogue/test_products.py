@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.catalogue.architectures import architectures, product
 from buildmatrix.catalogue.datafile import read_file
+from buildmatrix.catalogue.drivers import architectures, product
 from buildmatrix.catalogue.load import load
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import NodeClass, Position

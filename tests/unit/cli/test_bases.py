@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.api.locking import report_bases
+from buildmatrix.api.building import report_bases
 from buildmatrix.cli.options import ConsoleLog
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec

@@ -14,7 +14,7 @@ import pytest
 from buildmatrix.cli import main
 from buildmatrix.facts.inventory import file_facts
 from buildmatrix.facts.inventory.collect import collect
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.reports.formats import RUN, names
 
 DIGITS = "9" * 5000

@@ -21,7 +21,7 @@ from built_targets import BUILT, leave_built, leave_record
 from buildmatrix import cli
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.engines.model import ImageFacts
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Unread
 from buildmatrix.images import store
 from buildmatrix.judge.model import Finding, TargetResult

@@ -9,10 +9,9 @@ from pathlib import Path
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import add_facts
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.commands.diff.contents import Side
+from buildmatrix.commands.diff.sources import add_facts
+from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.judge.model import Finding, Severity, Verdict, VerdictName
 from buildmatrix.locks.model import Lock, Package, Wheel

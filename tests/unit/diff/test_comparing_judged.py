@@ -10,7 +10,7 @@ from comparison_cases import difference, finding, installed, judged, side, tree,
 from buildmatrix.base.errors import UsageError
 from buildmatrix.commands.diff.compare import compare, exit_code
 from buildmatrix.commands.diff.compare import compare_sides as checked
-from buildmatrix.commands.diff.model import Side
+from buildmatrix.commands.diff.contents import Side
 from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.reports.diff.model import FindingChanges, TargetChanges
 

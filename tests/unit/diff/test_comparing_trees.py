@@ -11,11 +11,11 @@ from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
 from buildmatrix.commands.diff.compare import HIDDEN, compare
-from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.sides import add_lock
+from buildmatrix.commands.diff.contents import HeldDistribution, Side
+from buildmatrix.commands.diff.sources import add_lock
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory, Layer
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.reports.diff.model import DistributionChanges
 
 

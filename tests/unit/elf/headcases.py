@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.binaries.stream import Head, HeadReader
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.trees.archive import BytesSource
 
 

@@ -11,7 +11,7 @@ from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_e
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import groups
 from buildmatrix.facts.device_code.groups import HEAD, demangle
-from buildmatrix.facts.device_code.model import CodeGroup
+from buildmatrix.facts.elf.model import CodeGroup
 from buildmatrix.facts.trees import decompression
 from buildmatrix.facts.trees.archive import BytesSource
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.facts.binaries.devicefile import HEAD, detect_kind, read_device_file
-from buildmatrix.facts.binaries.model import DeviceFile
+from buildmatrix.facts.elf.model import DeviceFile
 from buildmatrix.facts.trees.archive import BytesSource
 
 SAMPLES = Path(__file__).parent / "samples"

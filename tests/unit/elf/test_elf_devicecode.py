@@ -10,7 +10,7 @@ import pytest
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.trees.archive import BytesSource
 
 HIP = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from elf_images import ALLOC, DYNAMIC, NOBITS, NOTE, Image, Part
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.trees.archive import BytesSource, OpenFile
 
 BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from elf_images import NOTE, Image, Part
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.trees.archive import BytesSource
 

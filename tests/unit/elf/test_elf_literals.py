@@ -7,8 +7,8 @@ import random
 import pytest
 from elf_images import ALLOC, EXEC, STRTAB, Image, Part
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.elf.search import AFTER, CHUNK, MARKS
 from buildmatrix.facts.trees.archive import BytesSource
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.facts.elf.source import CachedSource
+from buildmatrix.facts.elf.layout import CachedSource
 from buildmatrix.facts.trees.archive import BytesSource, OpenFile
 
 

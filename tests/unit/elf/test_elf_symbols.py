@@ -14,12 +14,12 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.elf import symbols
 from buildmatrix.facts.elf.model import (
     Binding,
     DlopenNote,
+    Elf,
     SymbolNeed,
     Symbols,
     Undefined,

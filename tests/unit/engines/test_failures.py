@@ -13,7 +13,7 @@ import pytest
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker.failures import IN_ERRORS, IN_OUTPUT, RESOURCE_EXHAUSTED, explain
+from buildmatrix.engines.docker.command import IN_ERRORS, IN_OUTPUT, RESOURCE_EXHAUSTED, explain
 from buildmatrix.engines.docker.follow import FailedStep, Follower, messages
 
 DATA = Path(__file__).parent / "data"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import date
 
 from buildmatrix.explore.model import Exploration
-from buildmatrix.explore.reading import make_exploration
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.explore.views import make_exploration
+from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import (
     Binary,
     Distribution,

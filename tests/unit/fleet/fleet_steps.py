@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from buildmatrix.fleet import workers
-from buildmatrix.fleet.lookup import AnswerSource, LookedUp
 from buildmatrix.fleet.model import (
     ImageDone,
     ImageTask,
@@ -22,7 +21,8 @@ from buildmatrix.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.fleet.run import Steps
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.fleet.work import AnswerSource, LookedUp
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.fleet.model import FleetLayer, FleetResult
 
 

@@ -20,7 +20,7 @@ from buildmatrix.fleet.auditing import audit_file
 from buildmatrix.fleet.declaring import CachedAudits, summarize_answer
 from buildmatrix.fleet.model import AuditDone, AuditTask, Holder, WorkerSettings
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.locks import recent
+from buildmatrix.locks import lookup
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Position, Waiver, bare_target
@@ -203,7 +203,7 @@ def test_what_the_index_decides_is_asked_each_time(
     monkeypatch.setenv("UV_DEFAULT_INDEX", server.url)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    monkeypatch.setattr(recent, "YOUNG", 0.0)
+    monkeypatch.setattr(lookup, "YOUNG", 0.0)
     asked = replace(
         task(""), path="requirements.txt", files={"requirements.txt": zlib.compress(text.encode())}
     )

@@ -21,8 +21,11 @@ from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
 from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.progress import Silent
-from buildmatrix.fleet import cluster, context, lookup
-from buildmatrix.fleet.lookup import (
+from buildmatrix.fleet import cluster, context, work
+from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
+from buildmatrix.fleet.run import scan
+from buildmatrix.fleet.running import RunOutcome
+from buildmatrix.fleet.work import (
     FEWEST_THREADS,
     THREADS,
     AnswerLookup,
@@ -31,9 +34,6 @@ from buildmatrix.fleet.lookup import (
     adjust_threads,
     look_up_all,
 )
-from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.fleet.run import scan
-from buildmatrix.fleet.running import RunOutcome
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.reports.fleet.model import FleetResult
 
@@ -274,12 +274,12 @@ class FarAway:
 
 
 def test_far_away_all_threads_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "time", FarAway())
+    monkeypatch.setattr(work, "time", FarAway())
     subjects = [named(f"image-{number}") for number in range(2000)]
     # Those that first threads take, after which there are more; then one for each thread.
-    first = FEWEST_THREADS * lookup._AT_ONCE
-    ends = first + THREADS * lookup._AT_ONCE
-    meeting = {item.reference for item in subjects[first : ends : lookup._AT_ONCE]}
+    first = FEWEST_THREADS * work._AT_ONCE
+    ends = first + THREADS * work._AT_ONCE
+    meeting = {item.reference for item in subjects[first : ends : work._AT_ONCE]}
     together = threading.Barrier(THREADS)
 
     def find(subject: Subject) -> Subject:

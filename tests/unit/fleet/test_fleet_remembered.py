@@ -16,11 +16,11 @@ from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, su
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import answers, cluster, work
 from buildmatrix.fleet.answers import RememberedResults
-from buildmatrix.fleet.lookup import AnswerLookup
 from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.fleet.run import Steps, scan
+from buildmatrix.fleet.work import AnswerLookup
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 
 __all__ = ["own_cache", "server"]

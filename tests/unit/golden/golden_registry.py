@@ -14,8 +14,8 @@ import msgspec
 from memory_registry import MemoryRegistry
 
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.failures import RequestError
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.registry.mirrors import Reference
 
 _FILE = ".fake-registry.json"
 _SETTINGS = "registry.json"

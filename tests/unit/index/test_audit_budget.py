@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.locks.index.budget import (
+from buildmatrix.locks.index.model import (
     HEAD,
     LEAST_OF_ONE,
     MOST_SNIFFED,
     SMALL_WHEEL,
     SNIFF,
+    Member,
     Need,
     leftover_shares,
     most,
     shares,
 )
-from buildmatrix.locks.index.model import Member
 
 MB = 1_000_000
 GB = 1000 * MB

@@ -22,8 +22,7 @@ from loopback import Request, Response, Serve, answering, dripping, redirecting
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks.index.client import Client, Credentials
 from buildmatrix.net.http import transport
-from buildmatrix.net.http.addresses import parse
-from buildmatrix.net.http.failures import RequestError, retry_after
+from buildmatrix.net.http.addresses import RequestError, parse, retry_after
 from buildmatrix.net.http.machine_indexes import configured_trust
 from buildmatrix.net.http.requests import Requests
 

@@ -14,8 +14,7 @@ from loopback import answering, cut_after, redirecting, with_headers
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks.index.client import Client
-from buildmatrix.locks.index.ranges import TAIL
-from buildmatrix.locks.index.remote import HELD, RemoteFile, Windows
+from buildmatrix.locks.index.ranges import HELD, TAIL, RemoteFile, Windows
 
 
 class _Seekable(io.RawIOBase):

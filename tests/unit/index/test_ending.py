@@ -13,12 +13,12 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.stream import UNKNOWN, EndSections, add_end_sections, read_end
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary
-from buildmatrix.locks.index.budget import ENDS
 from buildmatrix.locks.index.depth import read_parts
-from buildmatrix.locks.index.ending import Ending, inflate_end
+from buildmatrix.locks.index.model import ENDS
+from buildmatrix.locks.index.parts import Ending, inflate_end
 from buildmatrix.locks.index.wheels import _LocalWheel
 
 NAME = "alpha-1.0-py3-none-any.whl"

@@ -17,9 +17,9 @@ from buildmatrix.facts.binaries.stream import EndSections, HeadReader, begins_de
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.locks.index import ends
-from buildmatrix.locks.index.budget import ENDS
 from buildmatrix.locks.index.depth import read_parts
-from buildmatrix.locks.index.ending import Ending, inflate_end, inflate_middle
+from buildmatrix.locks.index.model import ENDS
+from buildmatrix.locks.index.parts import Ending, inflate_end, inflate_middle
 from buildmatrix.locks.index.wheels import _LocalWheel
 
 

@@ -10,8 +10,8 @@ import pytest
 from elf_images import Image, Part
 
 from buildmatrix.locks.index import depth
-from buildmatrix.locks.index.budget import HEAD
 from buildmatrix.locks.index.depth import Reading, read_parts
+from buildmatrix.locks.index.model import HEAD
 from buildmatrix.locks.index.parts import DLOPEN
 from buildmatrix.locks.index.wheels import _LocalWheel
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.locks.index.pages import IndexFile, read_page
+from buildmatrix.locks.index.client import IndexFile, read_page
 
 URL = "https://example.com/simple/alpha/"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -165,7 +165,7 @@ def test_another_kind_of_content_is_an_error(kind: str) -> None:
 
 
 def test_a_page_with_absurdly_many_files_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buildmatrix.locks.index.pages.MOST_FILES", 2)
+    monkeypatch.setattr("buildmatrix.locks.index.client.MOST_FILES", 2)
     with pytest.raises(UndecidedError, match="more than 2 files"):
         _html('<a href="a-1.whl"></a>' * 3)
     with pytest.raises(UndecidedError, match="more than 2 files"):

@@ -24,9 +24,8 @@ from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.locks.index.budget import HEAD
 from buildmatrix.locks.index.client import Client
-from buildmatrix.locks.index.model import WheelCache
+from buildmatrix.locks.index.model import HEAD, WheelCache
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.locks.index.remote import Windows
+from buildmatrix.locks.index.ranges import Windows
 
 FILE = bytes(range(256)) * 4
 _spans = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=30)

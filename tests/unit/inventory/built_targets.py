@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
-from buildmatrix.sources.state import journal
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 
 #: Digest of the image of a build.
 BUILT = f"sha256:{'0' * 64}"
@@ -26,7 +25,7 @@ def leave_record(files: TargetFiles, image: str = BUILT) -> None:
         config=None,
         loaded=True,
         tags=(),
-        inventory=journal.file_sha256(files.inventory),
+        inventory=folder.file_sha256(files.inventory),
         seconds=1.0,
     )
-    journal.write(files, record)
+    folder.write(files, record)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.facts.inventory.writing import open_atomically, write_atomically
+from buildmatrix.facts.inventory.archive import open_atomically, write_atomically
 
 
 def test_the_umask_is_nobodys_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 from buildmatrix.facts.inventory import distributions
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Link, SharedPath, SystemPackage, Unread
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 
 SITE = "usr/lib/python3/site-packages"

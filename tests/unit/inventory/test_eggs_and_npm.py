@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_collect import ELF, Image, record_hash
 
-from buildmatrix.facts.inventory import npm
+from buildmatrix.facts.inventory import conda
 from buildmatrix.facts.inventory.model import Distribution, Inventory, RequirementLine
 
 SITE = "opt/venv/lib/python3.10/site-packages"
@@ -238,7 +238,7 @@ def test_packages_inside_of_a_python_distribution_are_a_part_of_it(image: Image)
         ("{", 1, "npm:a==", "no readable JSON"),
         ("[", 100_000, "npm:a==", "no readable JSON"),
         ("9", 1_000_000, "npm:a==", ""),
-        (" ", npm.LARGEST_MANIFEST + 1, "npm:a==", "larger than"),
+        (" ", conda.LARGEST_MANIFEST + 1, "npm:a==", "larger than"),
     ],
 )
 def test_a_manifest_may_say_anything(
@@ -257,7 +257,7 @@ def test_a_manifest_may_say_anything(
 def test_more_packages_than_any_image_has_are_said(
     image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npm, "MOST_PACKAGES", 5)
+    monkeypatch.setattr(conda, "MOST_PACKAGES", 5)
     for number in range(9):
         package(image, f"{MODULES}/p{number}", f"p{number}")
     inventory = image.inventory()

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, CachedLibrary, Inventory
 from buildmatrix.facts.inventory.system import read_cache
 from buildmatrix.facts.loader.resolver import resolve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import (
     Binary,

@@ -21,11 +21,11 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from raw_archives import END, entry, pax
 
-from buildmatrix.facts.inventory import file_facts, filters
+from buildmatrix.facts.inventory import file_facts, listing
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import resolve
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.locks.index.depth import read_parts
 from buildmatrix.locks.index.wheels import _LocalWheel, read_all
@@ -331,7 +331,7 @@ KNOWN: Mapping[str, Mapping[int, bytes]] = {
 
 @pytest.mark.parametrize("format", KNOWN)
 def test_what_is_not_opened_is_undecided(format: str, tmp_path: Path) -> None:
-    data = bytearray(filters.LARGE_CONTAINER)
+    data = bytearray(listing.LARGE_CONTAINER)
     for at, magic in KNOWN[format].items():
         data[at : at + len(magic)] = magic
     inventory = scan(tmp_path, {"notes.txt": bytes(data), "zeros.bin": bytes(len(data))})
@@ -428,7 +428,7 @@ def test_an_archive_of_a_wheel_on_an_index_is_read_or_open(
     noise = {"noise.bin": noise_of(6_000_000)}
     small, large = zipped(FILES), zipped({**FILES, **noise})
     plain = zipped({"big.csv": noise["noise.bin"]}, zipfile.ZIP_STORED)
-    assert len(large) > filters.LARGE_CONTAINER
+    assert len(large) > listing.LARGE_CONTAINER
     wheel = tmp_path / "x-1-py3-none-any.whl"
     for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
         members = {"x/small.jar": small, "x/large.jar": large, "x/data.zip": plain}

@@ -10,7 +10,7 @@ import pytest
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import EntryPoint, Inventory, PythonLoad
 from buildmatrix.facts.python_imports import program as python_program
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 SITE = "lib/python3.11/site-packages"
 ELF = struct.pack(

@@ -17,8 +17,7 @@ from buildmatrix.facts.binaries.devicefile import read_portable_links
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import PythonImport
 from buildmatrix.facts.inventory.python_outside import MOST_MISSING
-from buildmatrix.facts.trees.archive import BytesSource
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import BytesSource, DirectoryTree
 
 CUDART = "cuda/bindings/runtime.cpython-311-x86_64-linux-gnu.so"
 

@@ -14,7 +14,7 @@ from buildmatrix.facts.inventory.folders import (
 )
 from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import Distribution, PythonPath
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 
 def paths(

@@ -24,7 +24,7 @@ from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import SystemPackage, Unread
 from buildmatrix.facts.inventory.rpm import PackageRecord, read_rpm_files, read_rpm_packages
 from buildmatrix.facts.inventory.system import find_packages, read_system_packages
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 DATA = Path(__file__).parent / "data"
 SQLITE = "var/lib/rpm/rpmdb.sqlite"

@@ -9,7 +9,7 @@ import pytest
 from buildmatrix.facts.inventory.listing import Listing
 from buildmatrix.facts.inventory.model import SystemPackage, Unread
 from buildmatrix.facts.inventory.system import find_packages, read_system_packages
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 LIBZ = "usr/lib/x86_64-linux-gnu/libz.so.1.3"
 STATUS = """\

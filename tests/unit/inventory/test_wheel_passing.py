@@ -15,7 +15,7 @@ from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.facts.trees import zip_archive
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 
 CODE = bytes(range(7, 251)) * 40

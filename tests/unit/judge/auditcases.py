@@ -10,10 +10,10 @@ from tree_verdicts import tree_verdicts
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Inventory, SharedPath
 from buildmatrix.judge.certainty import Gain, gains
-from buildmatrix.judge.engine import judge_wheels
+from buildmatrix.judge.judging import judge_wheels
 from buildmatrix.judge.locks import Wheels, wheels
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.judge.verdicts import pass_through_requirements

@@ -9,9 +9,7 @@ from tree_verdicts import tree_verdicts
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Literal, Mark
+from buildmatrix.facts.elf.model import DeviceCode, Elf, Literal, Mark
 from buildmatrix.facts.inventory.model import (
     Binary,
     Distribution,
@@ -22,7 +20,7 @@ from buildmatrix.facts.inventory.model import (
     SystemPackage,
     Unread,
 )
-from buildmatrix.judge.engine import check_lock, judge_image
+from buildmatrix.judge.judging import check_lock, judge_image
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Base, Policy, Target, User

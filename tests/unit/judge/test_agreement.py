@@ -15,7 +15,7 @@ from rulecases import SITE, codes, elf, file, hip, image, only, sass
 
 import buildmatrix.catalogue as catalogue_data
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, PythonImport, PythonLoad
-from buildmatrix.judge.engine import Judgement
+from buildmatrix.judge.judging import Judgement
 from buildmatrix.judge.model import Finding, Verdict
 
 Look = TypeVar("Look")

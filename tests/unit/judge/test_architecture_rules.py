@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rulecases import SITE, codes, elf, file, hip, image, lock, of_image, only, pin, sass, target
 
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, Inventory
 from buildmatrix.matrix.model import NodeClass, Position, Target
 

@@ -31,8 +31,8 @@ from test_nested import zipped
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect
-from buildmatrix.facts.trees.directory import DirectoryTree
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, Policy, Position, Target
 

@@ -13,7 +13,7 @@ from rulecases import codes, elf, of_lock, only, pin, sass, target
 
 from buildmatrix.facts.inventory.model import SharedPath
 from buildmatrix.judge.certainty import may_be, unopened
-from buildmatrix.judge.engine import judge_wheels
+from buildmatrix.judge.judging import judge_wheels
 from buildmatrix.locks.model import Staleness
 
 CPU = target("cpu")

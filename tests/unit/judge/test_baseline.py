@@ -9,7 +9,7 @@ from rulecases import of_lock, pin, target
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.judge import acceptance
-from buildmatrix.matrix.policy import load_waivers
+from buildmatrix.matrix.load import load_waivers
 
 CPU = target("cpu")
 WAIVER = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.catalogue.architectures import grade, support
+from buildmatrix.catalogue.drivers import grade, support
 from buildmatrix.catalogue.releases import runtime_of_build, toolkit_line
 
 

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory, Layer, Stats, SystemPackage
 from buildmatrix.judge.composition import Composition, VendorBytes
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.matrix.model import Policy
 
 MEGA = 1_000_000

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rulecases import SITE, elf, file, hip, image, sass, target
 
-from buildmatrix.catalogue.architectures import GRADES, Grade
+from buildmatrix.catalogue.drivers import GRADES, Grade
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory
 from buildmatrix.judge.coverage import HolderCoverage, coverage
 from buildmatrix.judge.subject import built

@@ -11,8 +11,8 @@ from rulecases import elf, file, image, sass
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.engine import judge_image
 from buildmatrix.judge.fit import mark_accepted
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy
 from buildmatrix.reports.run import html, table

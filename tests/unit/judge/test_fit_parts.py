@@ -17,9 +17,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.trees.directory import DirectoryTree
-from buildmatrix.judge.engine import Judgement, judge_image
-from buildmatrix.judge.judging import Judge
+from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.judge.judging import Judge, Judgement, judge_image
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy, Position, Target, Waiver, bare_spec
 from buildmatrix.reports.run.model import assemble, exit_code

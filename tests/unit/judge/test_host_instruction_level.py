@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rulecases import codes, elf, file, image, of_image, only, target
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, Position, Target

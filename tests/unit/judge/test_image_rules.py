@@ -22,8 +22,7 @@ from rulecases import (
     verdict,
 )
 
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Literal, Mark
+from buildmatrix.facts.elf.model import DeviceCode, Literal, Mark
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,

@@ -10,7 +10,7 @@ from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.judge import coverage
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.subject import built, once
 from buildmatrix.matrix.model import Policy
 

@@ -19,7 +19,7 @@ from buildmatrix.facts.inventory.model import (
     Unread,
 )
 from buildmatrix.facts.trees.wheel import Member
-from buildmatrix.judge.engine import judge_wheels
+from buildmatrix.judge.judging import judge_wheels
 
 
 def importing(module: str, *others: str) -> Inventory:

@@ -13,8 +13,8 @@ from rulecases import codes, elf, file, image, only, sass
 from test_fit import cells
 from test_partial_architecture import found, group, library, machines
 
-from buildmatrix.catalogue.architectures import Grade
-from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.catalogue.drivers import Grade
+from buildmatrix.facts.elf.model import CodeGroup, DeviceCode
 from buildmatrix.judge.coverage import CodeObjects, portable, prevailing
 
 PHI = ("sm_61", "sm_70", "sm_75", "sm_80", "sm_86")

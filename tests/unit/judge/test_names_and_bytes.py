@@ -8,7 +8,7 @@ from rulecases import codes, elf, file, image, of_image, of_lock, only, pin, sas
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.judge.engine import judge_image, judge_wheels
+from buildmatrix.judge.judging import judge_image, judge_wheels
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.matrix.model import Policy, Target

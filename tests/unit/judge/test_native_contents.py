@@ -10,7 +10,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.composition import DistributionBytes
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Policy
 

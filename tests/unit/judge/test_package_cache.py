@@ -17,8 +17,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Layer
-from buildmatrix.facts.trees.directory import DirectoryTree
-from buildmatrix.judge.engine import Judgement, judge_image
+from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.judge.judging import Judgement, judge_image
 from buildmatrix.matrix.model import Policy
 
 SITE = "usr/lib/python3.12/site-packages"

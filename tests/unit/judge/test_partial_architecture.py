@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rulecases import codes, elf, file, hip, image, of_image, only, sass, target
 
-from buildmatrix.facts.device_code.model import CodeGroup, DeviceCode
+from buildmatrix.facts.elf.model import CodeGroup, DeviceCode
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, Position, Target

@@ -15,12 +15,12 @@ from rulecases import of_image, only
 from test_fit import cells
 from wheel_records import inventory, read_records
 
-from buildmatrix.catalogue.architectures import READY, grade
+from buildmatrix.catalogue.drivers import READY, grade
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.judge.coverage import coverage
-from buildmatrix.judge.engine import built
+from buildmatrix.judge.judging import built
 from buildmatrix.matrix.model import NodeClass, Policy
 
 RECORDS = read_records()

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.judge import engine
+from buildmatrix.judge import judging
 from buildmatrix.judge.locks import check_generated_file_out_of_date
 from buildmatrix.judge.registry import BY_CODE, RULES, Scope, rule_page
 
@@ -30,10 +30,10 @@ def test_codes_and_names_are_unique_and_sorted() -> None:
 
 def test_what_rules_look_at_is_what_they_are_given() -> None:
     rules = {scope: [rule.code for rule in RULES if rule.scope == scope] for scope in SCOPES}
-    assert len(engine.OF_DISTRIBUTIONS) == len(rules["lock"])
-    assert len(engine.OF_WHEELS) == len(rules["wheels"])
-    assert len(engine.OF_IMAGES) == len(rules["files"]) + len(rules["image"])
-    assert set(engine.OF_FILES) < set(engine.OF_IMAGES)
+    assert len(judging.OF_DISTRIBUTIONS) == len(rules["lock"])
+    assert len(judging.OF_WHEELS) == len(rules["wheels"])
+    assert len(judging.OF_IMAGES) == len(rules["files"]) + len(rules["image"])
+    assert set(judging.OF_FILES) < set(judging.OF_IMAGES)
     # What no list runs is called by name: what is asked of a service, and what is about the run.
     assert rules["advisories"] + rules["run"] == ["BM801", "BM802", "BM901", "BM903"]
 

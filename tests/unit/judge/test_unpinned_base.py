@@ -8,8 +8,8 @@ import pytest
 from rulecases import target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.judge.base_images import check_unpinned_base
 from buildmatrix.judge.model import Finding
+from buildmatrix.judge.sizes import check_unpinned_base
 from buildmatrix.judge.subject import Subject
 from buildmatrix.matrix.model import Base, PinnedBases, Policy, Position
 

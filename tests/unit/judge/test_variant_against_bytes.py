@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rulecases import codes, elf, file, hip, image, of_image, only, sass, target
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Inventory, Variant
 from buildmatrix.matrix.model import NodeClass, Position, Target
 

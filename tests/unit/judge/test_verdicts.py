@@ -10,7 +10,7 @@ from rulecases import SITE, codes, elf, file, hip, image, of_image, only, sass, 
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import (
     Binary,
     Distribution,
@@ -19,7 +19,7 @@ from buildmatrix.facts.inventory.model import (
     PythonLoad,
 )
 from buildmatrix.facts.python_imports import Reach
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.matrix.model import Policy
 
 

@@ -9,7 +9,7 @@ from rulecases import of_image, target, verdict
 
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.judge.certainty import name_unparsed_python
 
 SITE = "usr/lib/python3.11/site-packages"

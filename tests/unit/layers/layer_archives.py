@@ -13,7 +13,7 @@ from pathlib import Path
 
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.images.layers.image import LayerBlob, LayerReader
 from buildmatrix.images.layers.saved_image import Configuration
 from buildmatrix.images.store.cache import Cache

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buildmatrix.facts.inventory.listing import RecordedLookups
-from buildmatrix.images.layers import adding
-from buildmatrix.images.layers.adding import BaseTreeIndex, PlainLayer
+from buildmatrix.fleet import stacks
+from buildmatrix.fleet.stacks import BaseTreeIndex, PlainLayer
 
 #: Of few names, so that trees and layers meet.
 PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
@@ -31,6 +31,6 @@ def test_paths_that_share_a_hash_never_make_a_tree_take_more(
     asked = RecordedLookups(names, absent, listed)
     layer = PlainLayer(tuple((path, 1) for path in sorted(files)), tuple(sorted(folders)))
     takes = BaseTreeIndex.of(asked, ()).accepts([layer], lambda _: False)
-    with mock.patch.object(adding, "_hash", few_hashes):
+    with mock.patch.object(stacks, "_hash", few_hashes):
         takes_with_few = BaseTreeIndex.of(asked, ()).accepts([layer], lambda _: False)
     assert takes or not takes_with_few

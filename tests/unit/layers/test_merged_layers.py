@@ -41,9 +41,8 @@ from test_python_loading import ELF
 from buildmatrix.facts.inventory import file_facts
 from buildmatrix.facts.inventory.collect import collect, is_content_read
 from buildmatrix.facts.trees import archive_layers
-from buildmatrix.facts.trees.archive import BytesSource
+from buildmatrix.facts.trees.archive import BytesSource, DirectoryTree
 from buildmatrix.facts.trees.base import RandomAccess, Unreadable
-from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.images.layers import image, layer_facts
 from buildmatrix.images.layers.image import LayerReader
 from buildmatrix.images.layers.layer_facts import decompress

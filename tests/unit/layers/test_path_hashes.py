@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.images.layers.adding import PathHashes
+from buildmatrix.fleet.stacks import PathHashes
 
 #: Also what is no Unicode: half a surrogate pair, as Python has it for other bytes of a name.
 PATHS = st.frozensets(st.text(st.characters(codec="utf-8") | st.sampled_from("/.\udc80\udcff")))

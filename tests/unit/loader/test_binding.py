@@ -15,7 +15,7 @@ from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory
 from buildmatrix.facts.loader.binding import Unbound, find_unbound
 from buildmatrix.facts.loader.resolver import resolve
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 MANGLED = "_ZN4acme4openEv"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Inventory, Link
 from buildmatrix.facts.loader import resolver as loader
 from buildmatrix.facts.loader.resolver import Needed, resolve

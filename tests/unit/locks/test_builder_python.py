@@ -11,9 +11,8 @@ from lock_cases import target
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks import uv as module
-from buildmatrix.locks.lookup import Pins, find_files
+from buildmatrix.locks.lookup import Pins, Recent, find_files
 from buildmatrix.locks.model import Lock, Package
-from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import Uv
 
 #: Stands for uv: notes what it is called with, and has the default Python alone.

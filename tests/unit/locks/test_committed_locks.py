@@ -19,9 +19,8 @@ from package_index import PackageIndex
 
 from buildmatrix.base.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.committed import describe_unchecked, read_committed
-from buildmatrix.locks.lookup import Pins, find_files, lacks_files
+from buildmatrix.locks.lookup import Pins, Recent, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
-from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.matrix.model import Base

@@ -17,11 +17,10 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.judge.subject import Subject, locked
 from buildmatrix.locks import requirement_files, requirement_lines, uvlock
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.lines import MOST_LINES
+from buildmatrix.locks.lines import MOST_LINES, MOST_PACKAGES
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import MOST_PACKAGES
 from buildmatrix.matrix.model import Policy
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.urls import PYPI
+from buildmatrix.base.text import PYPI
 from buildmatrix.net.http.machine_indexes import (
     ForUv,
     configured,

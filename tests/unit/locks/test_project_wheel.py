@@ -9,7 +9,7 @@ import pytest
 from lock_cases import CPU
 
 from buildmatrix.base.errors import BuildError, SpecError
-from buildmatrix.locks.project_wheel import ProjectWheels, project_packages
+from buildmatrix.locks.status import ProjectWheels, project_packages
 from buildmatrix.locks.taken import own_projects, trouble_with
 from buildmatrix.matrix.load import load_spec
 

@@ -12,8 +12,7 @@ import pytest
 from packaging.pylock import Pylock
 
 from buildmatrix.base import toml
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.pylock_writer import Origin, document
+from buildmatrix.locks.pylock import Origin, document, read_lock
 
 TESTS = Path(__file__).parents[2]
 REAL = [

@@ -9,8 +9,7 @@ import pytest
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.pylock import read_lock
-from buildmatrix.locks.pylock_writer import Origin, document, inputs_digest
+from buildmatrix.locks.pylock import Origin, document, inputs_digest, read_lock
 
 HASH = "ab" * 32
 PIP_STYLE = f"""\

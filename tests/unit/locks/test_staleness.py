@@ -10,7 +10,7 @@ import pytest
 from lock_cases import CPU, spec_of
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.locks.pylock_writer import document, input_values, inputs_digest
+from buildmatrix.locks.pylock import document, input_values, inputs_digest
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.matrix.model import Base, Target

@@ -8,7 +8,7 @@ import pytest
 
 from buildmatrix.base import toml
 from buildmatrix.base.errors import SpecError
-from buildmatrix.locks.text import load_toml
+from buildmatrix.locks.lines import load_toml
 
 LONG_KEY = ".".join("a" * 20_000)
 

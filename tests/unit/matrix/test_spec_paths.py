@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.matrix.checks import check_copied
+from buildmatrix.matrix.settings import check_copied
 
 
 def refused(spec):

@@ -13,7 +13,7 @@ from buildmatrix.base.errors import SpecError
 from buildmatrix.matrix import keys, keys_settings
 from buildmatrix.matrix.document import Lines, index
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.matrix.tables import Table
+from buildmatrix.matrix.shapes import Table
 
 TRICKY = '''\
 # a comment with [brackets] and "quotes"

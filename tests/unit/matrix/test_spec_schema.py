@@ -30,7 +30,7 @@ from buildmatrix.matrix.keys import (
 )
 from buildmatrix.matrix.keys_settings import TargetSettings, UserTable
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.matrix.tables import Table
+from buildmatrix.matrix.shapes import Table
 
 PUBLISHED = Path(__file__).parents[3] / "schemas"
 MINIMAL = """\

@@ -16,7 +16,7 @@ from buildmatrix.matrix import keys, keys_settings
 from buildmatrix.matrix.keys import schema
 from buildmatrix.matrix.load import DEFAULT_TOOLS
 from buildmatrix.matrix.matrix import select
-from buildmatrix.matrix.tables import Table
+from buildmatrix.matrix.shapes import Table
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spec.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)

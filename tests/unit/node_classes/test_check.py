@@ -14,9 +14,9 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.node_classes.comparing import check_node_classes, exit_code
 from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
 from buildmatrix.matrix.load import load_spec
+from buildmatrix.reports.doctor import NodeClassCheck
+from buildmatrix.reports.doctor import render as table
 from buildmatrix.reports.json_form import render, schema
-from buildmatrix.reports.node_classes import NodeClassCheck
-from buildmatrix.reports.node_classes import render as table
 
 SPEC = """\
 [project]

@@ -20,7 +20,7 @@ from buildmatrix.preflight import run as ladder
 from buildmatrix.preflight.baseline import apply_waivers
 from buildmatrix.preflight.run import RungInputs, exit_code, preflight
 from buildmatrix.preflight.subject import Subject
-from buildmatrix.reports.preflight import formats, html
+from buildmatrix.reports.preflight import formats
 from buildmatrix.reports.preflight.model import Check, Preflight
 
 SPEC = """\
@@ -79,7 +79,7 @@ def test_a_failure_that_was_accepted_fails_no_rung_and_every_format_says_who_acc
     texts = (
         formats.render_table(result, width=200, color=False),
         formats.render_markdown(result),
-        html.render(result),
+        formats.render(result),
         formats.render_junit(result),
     )
     for text in texts:

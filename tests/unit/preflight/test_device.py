@@ -13,7 +13,7 @@ from probing import install, runner, torch
 
 from buildmatrix.catalogue.load import Catalogue, Owned, load
 from buildmatrix.engines.model import RunResult
-from buildmatrix.preflight.device import EACH_S, find_instruction_level, judge_devices, run_devices
+from buildmatrix.preflight.rungs import EACH_S, find_instruction_level, judge_devices, run_devices
 from buildmatrix.reports.preflight.model import Check, state_of
 
 #: Seconds until a test that waits for ever fails.

@@ -14,8 +14,8 @@ from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.preflight.baseline import compare_rung
 from buildmatrix.reports.formats import PREFLIGHT, Destination, find_format
-from buildmatrix.reports.preflight import formats, html
-from buildmatrix.reports.preflight.html import strips
+from buildmatrix.reports.preflight import formats
+from buildmatrix.reports.preflight.formats import strips
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
 
 SCHEMAS = [
@@ -78,7 +78,7 @@ def test_the_summary_of_a_job_begins_with_the_ladder_and_what_did_not_pass() -> 
 
 
 def test_the_page_has_each_rung_and_times_as_pictures_with_the_change() -> None:
-    page = html.render(preflight())
+    page = formats.render(preflight())
     assert "2 rungs failed" in page and "undecided (1 of 2 nodes passed)" in page
     assert "; on h200: cuda12.8-py312-server (compute)." in page
     assert page.count('<svg class="strip"') == 2
@@ -123,5 +123,5 @@ def test_hostile_texts_break_no_markup(format: str) -> None:
 
 def test_nothing_that_ran_is_no_success() -> None:
     nobody = PreflightTarget("x", "cuda", (RungOutcome("device", "not-run"),))
-    page = html.render(Preflight(preflight().tool, (nobody,)))
+    page = formats.render(Preflight(preflight().tool, (nobody,)))
     assert "Nothing ran" in page and '<section class="verdict not-run"' in page

@@ -19,7 +19,7 @@ from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.images.store import decode
-from buildmatrix.locks.index.pages import read_page
+from buildmatrix.locks.index.client import read_page
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.poetrylock import read as read_poetry

@@ -27,11 +27,10 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.judge.model import StagedImage, TargetResult
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report
 from buildmatrix.signing import verdict
-from buildmatrix.signing.attach import Claim, attach
-from buildmatrix.signing.attached import attestation_tag
+from buildmatrix.signing.attached import Claim, attach, attestation_tag
 
 TAGS = tuple(f"1-t{number}" for number in range(4))
 

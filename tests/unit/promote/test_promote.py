@@ -18,13 +18,13 @@ from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.commands.promote import promote
 from buildmatrix.images.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
-from buildmatrix.net.http.failures import RequestError
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.promote import Promotion, render_promotion
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.verify import Promotion, render_promotion
 
 NAME = "registry.example.com/demo"
 TARGETS = ("cpu", "cuda", "rocm")

@@ -11,7 +11,7 @@ import pytest
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.python_imports.repair import read_tree, repair
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 LOAD = "import ctypes\nctypes.CDLL('libcudart.so.12')\n"
 

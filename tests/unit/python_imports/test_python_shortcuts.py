@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildmatrix.facts.python_imports import source as python_source
+from buildmatrix.facts.python_imports.parser import children, walk
 from buildmatrix.facts.python_imports.source import make_outline
 from buildmatrix.facts.python_imports.statements import join_names
-from buildmatrix.facts.python_imports.syntax import children, walk
 
 TOKENS = (
     "from a import b", "import os", "\n", "  ", ";", "#", "(", ")", "\\\n", ",", "import", "\r\n",

@@ -10,14 +10,13 @@ import pytest
 from test_python_loading import ELF, reach, read
 
 from buildmatrix.facts.inventory import python_outside
-from buildmatrix.facts.python_imports.parser import parse
+from buildmatrix.facts.python_imports.parser import parse, walk
 from buildmatrix.facts.python_imports.skeleton import (
     OmittedBodies,
     fill_body,
     make_skeleton,
     parse_skeleton,
 )
-from buildmatrix.facts.python_imports.syntax import walk
 
 #: Modules that every Python has: many strings, nested functions, decorators, and comments.
 MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "typing", "unittest/mock")

@@ -8,7 +8,7 @@ import pytest
 
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 
 LIBRARY = "libcudart.so.12"
 

@@ -11,7 +11,7 @@ from hasty import HASTY
 from registry import RegistryServer
 
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 
 @pytest.fixture(autouse=True)

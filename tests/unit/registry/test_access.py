@@ -21,7 +21,7 @@ from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.registry import tokens
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 ANN = ("ann", "hunter2")
 BLOB = b"blob"

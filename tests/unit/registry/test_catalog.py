@@ -12,7 +12,7 @@ from registry import RegistryServer
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.net.registry import client
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 CATALOG = "/v2/_catalog"
 

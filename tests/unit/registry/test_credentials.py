@@ -16,7 +16,7 @@ from buildmatrix.net.registry.credentials import (
     RegistryCredentials,
     RegistryLogin,
 )
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 APP = "registry.example:5000/team/app"
 

@@ -17,8 +17,7 @@ from buildmatrix.base.errors import SpecError, UndecidedError
 from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Mirrors
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Mirrors, Reference
 
 BLOB = bytes(range(256)) * 400
 LAYER = Descriptor(media_type=documents.LAYER, digest=digest_of(BLOB), size=len(BLOB))

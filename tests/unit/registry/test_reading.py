@@ -18,7 +18,7 @@ from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.registry import blobs, manifests
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 BLOB = random.Random(1).randbytes(300_000)
 CONFIG = {"mediaType": documents.CONFIGURATION, "digest": digest_of(b"{}"), "size": 2}

@@ -15,7 +15,7 @@ from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor, Manifest, encode
 from buildmatrix.net.registry import manifests
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 EMPTY = Descriptor(media_type=documents.EMPTY, digest=digest_of(b"{}"), size=2)
 SUBJECT = Descriptor(media_type=MANIFEST, digest=digest_of(b"image"), size=5)

@@ -27,7 +27,7 @@ from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.registry import blobs
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 BLOB = random.Random(2).randbytes(300_000)
 UPLOADS = "/v2/team/app/blobs/uploads/"

@@ -12,18 +12,20 @@ from dockerfile_reader import instructions, pairs
 from render_cases import BACKENDS, CPU, CUDA, DIGEST, ROCM, lock_of, spec_of
 
 from buildmatrix.base.errors import SpecError, UsageError
-from buildmatrix.engines.render.bake import bake_file, bake_name, scan_name
 from buildmatrix.engines.render.dockerfile import (
+    bake_file,
+    bake_name,
     builtin_templates,
     differences,
     dockerfile,
     dockerignore,
     generate,
     make_environment,
+    scan_name,
     write,
 )
 from buildmatrix.engines.render.quoting import Ignored
-from buildmatrix.judge import base_images
+from buildmatrix.judge import sizes
 from buildmatrix.matrix.model import Spec, Target
 
 
@@ -320,12 +322,12 @@ def test_torch_extensions_are_compiled_for_the_architectures_as_they_are_declare
 def test_the_rule_on_variables_knows_those_that_the_template_sets(tmp_path: Path) -> None:
     text = text_of(tmp_path, CPU).replace("$PATH", "")
     (arguments,) = [arguments for keyword, arguments in instructions(text) if keyword == "ENV"]
-    assert set(pairs(arguments)) == set(base_images.OF_TEMPLATES)
+    assert set(pairs(arguments)) == set(sizes.OF_TEMPLATES)
 
 
 def test_the_fix_for_a_variable_of_the_template_names_its_block() -> None:
     image = SimpleNamespace(target=CPU)
-    both = base_images._environment_fix(image, ["PATH", "TOKEN"]).text  # type: ignore[arg-type]
+    both = sizes._environment_fix(image, ["PATH", "TOKEN"]).text  # type: ignore[arg-type]
     assert both.startswith("PATH: the generated Dockerfile sets this; replace the `env` block")
     assert "take TOKEN out of `env`" in both
 

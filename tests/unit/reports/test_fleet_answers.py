@@ -9,8 +9,7 @@ import pytest
 
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.answer import FleetAnswer
-from buildmatrix.reports.fleet.assembly import assemble, exit_code
-from buildmatrix.reports.fleet.drift import drift_between
+from buildmatrix.reports.fleet.assembly import assemble, drift_between, exit_code
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
     FleetFit,

@@ -11,7 +11,7 @@ from test_html import Page
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy
 from buildmatrix.reports import json_form

@@ -15,7 +15,7 @@ from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import GATES, Finding, Fix, GateState, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.preflight import formats
-from buildmatrix.reports.preflight import html as preflight_html
+from buildmatrix.reports.preflight import formats as preflight_html
 from buildmatrix.reports.preflight.model import Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.run import html, markdown, sarif, table
 from buildmatrix.reports.run.model import Report, ReportTool, assemble, exit_code

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.reports import repository
-from buildmatrix.reports.repository import text_below, time_of_writing
+from buildmatrix.reports import formats
+from buildmatrix.reports.formats import text_below, time_of_writing
 
 
 def test_only_files_of_the_repository_are_read(tmp_path: Path, monkeypatch) -> None:
@@ -28,7 +28,7 @@ def test_only_files_of_the_repository_are_read(tmp_path: Path, monkeypatch) -> N
     outside = ("../../secret", "link", "/etc/passwd", str(tmp_path / "secret"))
     for name in (*outside, "loop", "pipe", "bytes", "no", "", ".", "\0", "a" * 10_000):
         assert text_below(top, folder, name) is None, name
-    monkeypatch.setattr(repository, "_LARGEST_TEXT", 5)
+    monkeypatch.setattr(formats, "_LARGEST_TEXT", 5)
     assert text_below(top, folder, "../base.in") is None
 
 

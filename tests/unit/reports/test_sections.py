@@ -9,11 +9,10 @@ import pytest
 
 from buildmatrix.judge.model import GateState, NodeState, Severity, VerdictName
 from buildmatrix.reports import markdown, terminal
+from buildmatrix.reports.doctor import ClassState
 from buildmatrix.reports.fleet.model import Change, FleetState
-from buildmatrix.reports.node_classes import ClassState
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import CheckState
-from buildmatrix.reports.promote import MoveState
 from buildmatrix.reports.sections import (
     STATES,
     Item,
@@ -24,6 +23,7 @@ from buildmatrix.reports.sections import (
     sentences,
     state_in,
 )
+from buildmatrix.reports.verify import MoveState
 
 ITEM = Item("error", "BM101", "foreign", "demo 1", "demo is <foreign>", chain=("a.in:1", "demo 1"),
             remedies=("fix: drop it",), before="accepted", change="changed")  # fmt: skip

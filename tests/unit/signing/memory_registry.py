@@ -18,9 +18,9 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
     media_type_of,
 )
-from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.addresses import RequestError
 from buildmatrix.net.registry.client import ManifestBytes
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 IMAGE = Reference.parse("registry.example.com/demo:1")
 

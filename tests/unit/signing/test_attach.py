@@ -19,11 +19,10 @@ from buildmatrix.images.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.net.http.failures import RequestError
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents
-from buildmatrix.signing.attach import Claim, attach
-from buildmatrix.signing.attached import ENVELOPE, AttestationReader, attestation_tag
+from buildmatrix.signing.attached import ENVELOPE, AttestationReader, Claim, attach, attestation_tag
 from buildmatrix.signing.documents import Envelope
 from buildmatrix.signing.keys import read_private
 

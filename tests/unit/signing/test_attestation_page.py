@@ -11,7 +11,7 @@ import jsonschema
 import yaml
 
 from buildmatrix.reports.verify import Reason
-from buildmatrix.signing import attach, verdict
+from buildmatrix.signing import attached, verdict
 
 PAGE = (Path(__file__).parents[3] / "docs/attestation.md").read_text()
 VECTORS = Path(__file__).parent / "vectors"
@@ -57,4 +57,4 @@ def test_policies_name_the_types_and_the_fields_that_there_are() -> None:
 
 def test_the_types_of_both_statements_are_named() -> None:
     assert f"| `{verdict.PREDICATE_TYPE}` |" in PAGE
-    assert f"| `{attach.CYCLONEDX}` |" in PAGE
+    assert f"| `{attached.CYCLONEDX}` |" in PAGE

@@ -18,10 +18,9 @@ from registry import RegistryServer
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.oci.documents import Descriptor, Manifest, encode, manifest_of
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents
-from buildmatrix.signing.attach import Claim, attach
-from buildmatrix.signing.attached import attestation_tag, list_tagged_layers
+from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers
 from buildmatrix.signing.keys import read_private
 
 KEY = read_private(Path(__file__).parent / "vectors/openssl.pem", None)

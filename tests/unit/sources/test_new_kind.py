@@ -15,7 +15,7 @@ import buildmatrix
 from buildmatrix import cli
 from buildmatrix.engines.model import OpenTree
 from buildmatrix.facts.inventory.collect import collect
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.sources import parse
 from buildmatrix.sources.model import Facts, Installed, ReadingOptions
 

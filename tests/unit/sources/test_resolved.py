@@ -19,7 +19,7 @@ from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.selection import refusal
 from buildmatrix.matrix.model import Base, Position
-from buildmatrix.sources import points
+from buildmatrix.sources import resolved as resolved_module
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 
 
@@ -479,7 +479,7 @@ def test_another_python_is_taken_where_the_running_one_is_excluded_and_nobody_ch
     root: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = SimpleNamespace(major=3, minor=11)
-    monkeypatch.setattr(points, "sys", SimpleNamespace(version_info=running))
+    monkeypatch.setattr(resolved_module, "sys", SimpleNamespace(version_info=running))
     write(
         root,
         '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.13"\n'

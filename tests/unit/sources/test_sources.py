@@ -11,11 +11,16 @@ from buildmatrix.engines.model import Engine
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec
 from buildmatrix.sources.images import NamedImage
-from buildmatrix.sources.local import Directory, SavedReport
+from buildmatrix.sources.local import (
+    DeclaredWheel,
+    Directory,
+    SavedReport,
+    WheelFile,
+    WheelOnServer,
+)
 from buildmatrix.sources.model import Argument, Command, Declared, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
 from buildmatrix.sources.target import BuiltTarget
-from buildmatrix.sources.wheel import DeclaredWheel, WheelFile, WheelOnServer
 from buildmatrix.sources.wheels_on_index import own_target
 
 SPEC = """\

@@ -13,12 +13,10 @@ from rulecases import elf, file, image, lock, pin, sass, target
 from buildmatrix.catalogue import load
 from buildmatrix.commands.build.image_gates import JudgedImage, judge_image
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
-from buildmatrix.judge.engine import Judgement
-from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 
 TODAY = date(2026, 11, 23)
 LOCK = lock(pin("xgboost 3.0.0", "base.in:3"), pin("nvidia-nccl-cu12 2.27.3", "xgboost"))

@@ -16,7 +16,7 @@ from buildmatrix.base.errors import ComponentError, Interrupted
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.images import store
-from buildmatrix.sources.state import journal
+from buildmatrix.sources.state import folder
 from buildmatrix.sources.state.folder import TargetFiles
 from buildmatrix.sources.state.target_layers import add_layers
 
@@ -84,16 +84,16 @@ class Target:
         self.inventory = inventory
         self.files.folder.mkdir(exist_ok=True)
         store.write(self.files.inventory, inventory)
-        record = journal.BuildRecord(
+        record = folder.BuildRecord(
             key="k",
             digest=f"sha256:{image * 64}",
             config=None,
             loaded=True,
             tags=("x:1",),
-            inventory=journal.file_sha256(self.files.inventory),
+            inventory=folder.file_sha256(self.files.inventory),
             seconds=1.0,
         )
-        journal.write(self.files, record)
+        folder.write(self.files, record)
 
     def known(self) -> tuple[Inventory, str | None]:
         return add_layers(

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from buildmatrix.facts.inventory.model import Inventory, Stats, SystemPackage, Unread
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.images.store import facts
 from buildmatrix.images.store.cache import DAY, Cache
 from buildmatrix.images.store.facts import FactCache
@@ -265,7 +265,7 @@ def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, tree: P
 from pathlib import Path
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
-from buildmatrix.facts.trees.directory import DirectoryTree
+from buildmatrix.facts.trees.archive import DirectoryTree
 root = Path({str(tree)!r})
 cache = FactCache(Cache(Path({str(tmp_path / "cache")!r}), print), limit=100_000)
 for number in range(20):

@@ -14,8 +14,8 @@ from buildmatrix.facts.inventory import python_loading, python_outside
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.facts.python_imports.program import Program
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import Tree
-from buildmatrix.facts.trees.directory import DirectoryTree
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import SETTLED_NS, FactCache
 

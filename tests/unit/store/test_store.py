@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Literal, Mark, Section
+from buildmatrix.facts.elf.model import DeviceCode, Elf, Literal, Mark, Section
 from buildmatrix.facts.inventory.model import (
     SCHEMA,
     Artefact,

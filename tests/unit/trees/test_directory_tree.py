@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.facts.trees.archive import MAX_DEPTH, DirectoryTree
 from buildmatrix.facts.trees.base import File, Symlink, Trouble, Unreadable
-from buildmatrix.facts.trees.directory import MAX_DEPTH, DirectoryTree
 
 
 def walk(root: Path) -> list[File | Symlink | Trouble]:

@@ -25,10 +25,9 @@ from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import main
 from buildmatrix.commands.verify import AdmissionDemands
 from buildmatrix.images.oci.documents import Descriptor, encode, manifest_of
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents, keyless, verdict
-from buildmatrix.signing.attach import Claim, attach
-from buildmatrix.signing.attached import attestation_tag, list_tagged_layers
+from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers
 from buildmatrix.signing.keyless import (
     CertificateCheck,
     Identity,

@@ -34,13 +34,12 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
 )
 from buildmatrix.judge.model import Acceptance
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify import Verification, render
 from buildmatrix.signing import documents, verdict
-from buildmatrix.signing.attach import Claim, attach
-from buildmatrix.signing.attached import AttachedEnvelope, attestation_tag
+from buildmatrix.signing.attached import AttachedEnvelope, Claim, attach, attestation_tag
 from buildmatrix.signing.documents import Envelope
 from buildmatrix.signing.keys import PrivateKey, read_private
 from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict

@@ -9,8 +9,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
 from buildmatrix.commands.why.graph import join_graph
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.elf.model import Literal, Mark
+from buildmatrix.facts.elf.model import Elf, Literal, Mark
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from graph_cases import SITE, binary, distribution, elf, flat, labels, lock, one, text_of, why
 
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import DlopenNote
+from buildmatrix.facts.elf.model import DeviceCode, DlopenNote
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Inventory,

@@ -32,16 +32,17 @@ from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import GATES, AuditTotals, Gate, GateState, TargetResult
 from buildmatrix.judge.registry import LOAD_FAILURES
 from buildmatrix.judge.unread import merge_causes
-from buildmatrix.locks.index.budget import (
+from buildmatrix.locks.index.model import (
     LARGEST_SOURCE,
     USUAL_SOURCE,
+    Member,
     Need,
+    WheelFacts,
     leftover_shares,
     most,
     shares,
     tables_cost,
 )
-from buildmatrix.locks.index.model import Member, WheelFacts
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.sources.resolved import Resolved, Unresolved

@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
 from buildmatrix.facts.loader.binding import unread_libraries
 from buildmatrix.facts.loader.process import file_name
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.judge.locks import resolve_wheels
 from buildmatrix.judge.subject import LinkedFiles
-from buildmatrix.locks.index.budget import tables_cost
-from buildmatrix.locks.index.model import Member, WheelFacts
+from buildmatrix.locks.index.model import Member, WheelFacts, tables_cost
 from buildmatrix.locks.requires import requirements
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.matrix.model import Target

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.base.scratch import scratch
 from buildmatrix.commands.audit.patches import Draft
 from buildmatrix.commands.audit.session import (
     AuditInputs,

@@ -23,7 +23,7 @@ from buildmatrix.preflight import machine
 from buildmatrix.preflight.run import preflight
 from buildmatrix.preflight.subject import Subject, find_nodes
 from buildmatrix.reports.preflight.model import RungOutcome
-from buildmatrix.sources.state import journal
+from buildmatrix.sources.state import folder
 from buildmatrix.sources.state.folder import TargetFiles
 
 # Smoke commands.
@@ -74,7 +74,7 @@ def run(
     `config` identifies the image. Stops at the first command that fails.
     """
     digests = {
-        smoke: journal.make_key({"image": config, "command": smoke.command})
+        smoke: folder.make_key({"image": config, "command": smoke.command})
         for smoke in runs_here(target, has_device)
     }
     if not digests:
@@ -140,7 +140,7 @@ class Ascent:
         """Return the key of an image's answer in the journal; `waivers` are valid on that day."""
         accepted = [(waiver.rung, waiver.check) for waiver in waivers]
         climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
-        return journal.make_key({"image": config, "accepted": accepted, **climb})
+        return folder.make_key({"image": config, "accepted": accepted, **climb})
 
 
 @dataclass(frozen=True, slots=True)

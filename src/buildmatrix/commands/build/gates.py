@@ -24,12 +24,12 @@ from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target
-from buildmatrix.net.registry.reference import Reference
-from buildmatrix.reports.promote import TagMove
+from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report
-from buildmatrix.signing.attach import Signer, attach, make_claims
+from buildmatrix.reports.verify import TagMove
+from buildmatrix.signing.attached import Signer, attach, make_claims
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.sources.state import journal
+from buildmatrix.sources.state import folder
 
 if TYPE_CHECKING:
     from buildmatrix.net.registry.client import Registry
@@ -127,15 +127,13 @@ class LockGate:
 
     def _installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
-        from buildmatrix.engines.render.bake import site_folders
+        from buildmatrix.engines.render.dockerfile import site_folders
 
         if finding.path is None or finding.waived is not None:
             return finding
-        for folder in site_folders(target.python):
-            evidence = tuple(
-                replace(item, path=f"{folder}/{item.path}") for item in finding.evidence
-            )
-            moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
+        for site in site_folders(target.python):
+            evidence = tuple(replace(item, path=f"{site}/{item.path}") for item in finding.evidence)
+            moved = replace(finding, path=f"{site}/{finding.path}", evidence=evidence)
             for settled in self.judge.settled([moved]):
                 if settled.waived is not None:
                     return replace(finding, waived=settled.waived, acceptance=settled.acceptance)
@@ -210,7 +208,7 @@ class Publication:
         if isinstance(pushed.error, UndecidedError):
             # The builder's image is not the scanned one: no record is reliable.
             for work in works:
-                journal.forget(work.files)
+                folder.forget(work.files)
         return pushed.error
 
     def _attest(

@@ -19,16 +19,14 @@ from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
-from buildmatrix.judge.engine import Judgement
-from buildmatrix.judge.judging import Judge
+from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import BuilderAttempt, Gate
 from buildmatrix.judge.rungs import has_to_run
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.preflight.baseline import select_in_force
-from buildmatrix.sources.state import journal
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 from buildmatrix.sources.state.target_layers import add_layers, detach_layers
 
 
@@ -80,7 +78,7 @@ class ImageGates:
         """Record the target's time in the journal, for shards of later runs."""
         if work.record is not None and not work.cached:
             work.record = msgspec.structs.replace(work.record, seconds=round(work.seconds, 3))
-            journal.write(work.files, work.record)
+            folder.write(work.files, work.record)
 
     def _through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
         """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
@@ -117,11 +115,11 @@ class ImageGates:
                 config=outcome.config,
                 loaded=outcome.loaded,
                 tags=(work.job.staged,) if outcome.loaded else (),
-                inventory=journal.file_sha256(work.files.inventory),
+                inventory=folder.file_sha256(work.files.inventory),
                 seconds=round(outcome.seconds, 3),
                 bases=dict(outcome.bases),
             )
-            journal.write(work.files, record)
+            folder.write(work.files, record)
             work.record = record
         work.gates["build"] = "passed"
 
@@ -205,7 +203,7 @@ class ImageGates:
             kept = self._climb(work, kept, ascent(work.target, wanted, self.judge))
         if kept != record:
             work.record = kept
-            journal.write(work.files, kept)
+            folder.write(work.files, kept)
 
     def _skip_smoke(self, work: BuildWork) -> None:
         """Run nothing of an image that is not here, and say so."""
@@ -305,7 +303,7 @@ class ImageGates:
         if record.tags == (job.staged,) and job.tags:
             self.engine.release(job.staged, job.tags)
             work.record = msgspec.structs.replace(record, tags=job.tags)
-            journal.write(work.files, work.record)
+            folder.write(work.files, work.record)
 
 
 # Cached results of the rules, beside a target's inventory.

@@ -15,15 +15,14 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.work import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
-from buildmatrix.engines.render.bake import bake_name, scan_name, staged_name
+from buildmatrix.engines.render.dockerfile import bake_name, scan_name, staged_name
 from buildmatrix.engines.render.quoting import FOLDER, Ignored, rules
 from buildmatrix.images.oci.layers import WHITEOUT
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.project_wheel import project_packages
+from buildmatrix.locks.status import project_packages
 from buildmatrix.matrix.model import Spec, Target
-from buildmatrix.sources.state import journal
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.journal import file_sha256
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import TargetFiles, file_sha256
 
 
 class Digests:
@@ -159,7 +158,7 @@ class BuildPlan:
         names = bake_name(target.id), scan_name(target.id)
         project = project_packages(self._spec.root, target) if target.install_project else ()
         wheels = [package.wheels[0].sha256 for package in project]
-        return journal.make_key(
+        return folder.make_key(
             {
                 "engine": self._engine,
                 "builder": builder,

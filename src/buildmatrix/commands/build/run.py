@@ -35,12 +35,11 @@ from buildmatrix.engines.process import writing
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import check_generated_file_out_of_date
 from buildmatrix.judge.model import Finding, TargetResult
-from buildmatrix.matrix.checks import check_copied
 from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.matrix.settings import check_copied
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.sources.state import journal
-from buildmatrix.sources.state.folder import State, machine_key
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import BuildRecord, State, machine_key
 
 #: Name of all targets in progress.
 TARGETS = "targets"
@@ -163,7 +162,7 @@ class _BuildRun:
 
     def build_projects(self) -> None:
         """Make the wheels of projects that are installed themselves, each once."""
-        from buildmatrix.locks.project_wheel import ProjectWheels
+        from buildmatrix.locks.status import ProjectWheels
 
         projects = ProjectWheels(self.spec.root, offline=self.options.workspace.offline)
         for work in self.works:
@@ -201,14 +200,14 @@ class _BuildRun:
 
     def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
-        if foreign := sum(journal.is_foreign(work.files) for work in works):
+        if foreign := sum(folder.is_foreign(work.files) for work in works):
             self.progress.note(
                 f"the state of {count(foreign, 'target')} was not written by this user on this "
                 "machine, so it is ignored, and the build starts over"
                 + (f" ({trouble})" if (trouble := machine_key().trouble) else "")
             )
         for work in works:
-            record = journal.load(work.files)
+            record = folder.load(work.files)
             if record is not None:
                 work.home = record.builder
                 if self.counts(record) and record.key == work.key_on(record.builder):

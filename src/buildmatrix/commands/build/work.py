@@ -34,9 +34,8 @@ from buildmatrix.judge.rungs import Rung
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Target
-from buildmatrix.signing.attach import Signer
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.signing.attached import Signer
+from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 
 
 @dataclass(frozen=True, kw_only=True)

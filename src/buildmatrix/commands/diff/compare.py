@@ -11,12 +11,12 @@ from itertools import takewhile
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.base.text import listing
 from buildmatrix.commands.diff.contents import (
+    Side,
     compare_architectures,
     compare_distributions,
     compare_libraries,
     group_verdict_architectures,
 )
-from buildmatrix.commands.diff.model import Side
 from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.judge.acceptance import FailOn, fails
 from buildmatrix.judge.model import (

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.base import child
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
-from buildmatrix.base.scratch import scratch
 from buildmatrix.sources.parse import parse_declared
 
 #: Suffixes of possible inputs: requirements, projects, locks, environments, settings and templates.

@@ -16,9 +16,9 @@ from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.commands.diff.compare import compare
+from buildmatrix.commands.diff.contents import Side
 from buildmatrix.commands.diff.git_revision import Revision, extract_revision, make_relative
-from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import add_lock
+from buildmatrix.commands.diff.sources import add_lock
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel

@@ -6,34 +6,208 @@ requirements, or a saved report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
-from buildmatrix.base.errors import UsageError
+from buildmatrix.base.errors import UndecidedError, UsageError
+from buildmatrix.base.text import shown
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.sides import DiffSettings, add_facts
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.audit.run import audit
+from buildmatrix.commands.audit.session import judge_for
+from buildmatrix.commands.diff.contents import (
+    HeldDistribution,
+    Side,
+    find_libraries,
+    group_architectures,
+)
+from buildmatrix.commands.inspect.look import sum_shares
+from buildmatrix.commands.options import DiffOptions
 from buildmatrix.commands.why.run import load_or_make
-from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.inventory.merge import merge
+from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.acceptance import (
     apply_policy,
     apply_waivers,
     check_severities,
     check_waived_rules,
 )
-from buildmatrix.judge.engine import judge_image
+from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.locks.model import Lock
+from buildmatrix.locks.index.reading import CachingReader, key
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.matrix import match
-from buildmatrix.matrix.model import ANY, Spec, Target, bare_spec, bare_target
+from buildmatrix.matrix.model import ANY, Spec, Target, Waiver, bare_spec, bare_target
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.reports.run.saved import read
-from buildmatrix.sources.local import SavedReport
-from buildmatrix.sources.model import Declared, Installed, Source
-from buildmatrix.sources.wheel import is_wheel_label
+from buildmatrix.sources.local import SavedReport, is_wheel_label
+from buildmatrix.sources.model import Declared, Facts, Installed, ReadingOptions, Source
+from buildmatrix.sources.wheels_on_index import (
+    chosen_wheels,
+    own_target,
+    read_wheels,
+    resolved_for,
+    same_for_all,
+)
+
+
+def add_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
+    """Return `side` with the facts of its files."""
+    # Whose files were read partly or not at all.
+    owners = [binary.owner for binary in inventory.binaries if binary.elf.read is not None]
+    owners += [file.owner for file in inventory.closed]
+    vendors: dict[tuple[str, str], int] = {}
+    for share in sum_shares(seen):
+        key = share.vendor, share.backend
+        vendors[key] = vendors.get(key, 0) + share.size
+    return replace(
+        side,
+        held=_list_distributions(inventory),
+        libraries=find_libraries(inventory, seen),
+        architectures=group_architectures(seen),
+        partial=frozenset(owner.partition("==")[0] for owner in owners if owner is not None),
+        vendors=vendors,
+        size=inventory.stats.bytes_total,
+        layers=inventory.layers or None,
+        environment=inventory.environment if side.kind == "image" else None,
+        unread=inventory.unread,
+    )
+
+
+def _list_distributions(inventory: Inventory) -> tuple[HeldDistribution, ...]:
+    binaries: dict[str, dict[str, tuple[int, str]]] = {}
+    for binary in inventory.binaries:
+        if binary.owner is not None:
+            files = binaries.setdefault(binary.owner, {})
+            files[_relative_path(binary.path)] = binary.size, binary.elf.build_id or ""
+    for file in inventory.closed:
+        if file.owner is not None:
+            binaries.setdefault(file.owner, {})[_relative_path(file.path)] = file.size, ""
+    return tuple(
+        HeldDistribution(
+            distribution.name,
+            distribution.version,
+            size=distribution.size if distribution.has_record else None,
+            record=distribution.record,
+            requires=distribution.requires,
+            binaries=binaries.get(distribution.owner, {}),
+        )
+        for distribution in inventory.distributions
+    )
+
+
+def _relative_path(path: str) -> str:
+    """Return the path relative to site-packages, which depends on the Python."""
+    for folder in ("/site-packages/", "/dist-packages/"):
+        if folder in path:
+            return path.rpartition(folder)[2]
+    return path
+
+
+def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
+    """Return `side` with the data of a lock: the wheel and index that an installer takes."""
+    by_version = {(held.name, held.version): held for held in side.held}
+    held = []
+    for package in lock.packages:
+        key, wheel = (package.name, package.version), chosen(package)
+        read = replace(by_version.get(key) or HeldDistribution(*key), index=package.index)
+        download, filename, sha256 = (
+            (wheel.size, wheel.filename, wheel.sha256 or None) if wheel else (None, None, None)
+        )
+        held.append(replace(read, download=download, wheel=filename, sha256=sha256))
+    return replace(side, held=tuple(held))
+
+
+# Settings for both sides
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSettings:
+    """Settings for reading and judging both sides."""
+
+    options: DiffOptions
+    reading: ReadingOptions
+    #: The specification of this folder, or None.
+    spec: Callable[[], Spec | None]
+    waivers: tuple[Waiver, ...]
+    #: The user's own data files for the catalogue.
+    data_files: tuple[Path, ...]
+    today: date
+    #: For sides without a backend: that of the other side.
+    fallback: str | None = None
+    #: Facts read in this run, by SOURCE.
+    facts: dict[str, Facts] = field(default_factory=dict)
+
+
+#: Backend and runtime in the identifier of a target.
+_TARGET_PREFIX = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
+
+
+def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
+    """Read a lock or resolve requirements, and judge the result if a backend is known.
+
+    Raises the errors of resolving, and `UsageError` if the target is ambiguous.
+    """
+    index, spec, text = settings.reading.index(), settings.spec(), source.text
+    globs, backends = _choose_targets(source, spec, settings)
+    resolved = same_for_all(text, resolved_for(source, spec, index, backends, globs))
+    reader = CachingReader(index.reader)
+    side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
+    if globs or backends:
+        judge = judge_for(
+            spec, settings.waivers, settings.options.fail_on or "error", settings.today, ()
+        )
+        report = audit(side.source, [resolved], reader, judge, index.progress, deep=index.deep)
+        side = replace(
+            side,
+            targets={resolved.target.id: resolved.target.backend},
+            findings=report.findings,
+            verdicts=report.distributions,
+            unread=report.unread,
+            is_undecided=is_undecided(report),
+        )
+        # The audit knows which wheels need a deep read.
+        keys = [key(wheel) for wheel in chosen_wheels(resolved).wheels.values()]
+        parts = [reader.facts[name] for name in keys if name in reader.facts]
+        inventory = merge([part.inventory for part in parts], [part.members for part in parts])
+        inventory = replace(inventory, unread=side.unread)
+    else:
+        try:
+            inventory = read_wheels(resolved, reader, index.deep, index.progress)
+        except UndecidedError as error:
+            # The lock itself still has versions and wheels.
+            inventory = Inventory(unread=(Unread(text, error.message),))
+    side = add_facts(side, inventory, evidence(inventory, load(settings.data_files)))
+    return replace(
+        add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target)),
+        is_undecided=side.is_undecided or bool(inventory.unread),
+    )
+
+
+def _choose_targets(
+    source: Declared, spec: Spec | None, settings: DiffSettings
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the targets of the specification, or backends, that a source is read for."""
+    if spec is not None and settings.options.select:
+        return settings.options.select, ()
+    if settings.options.backend is not None:
+        return (), (f"{settings.options.backend}{settings.options.runtime or ''}",)
+    nothing: tuple[Sequence[str], Sequence[str]]
+    nothing = (), (settings.fallback,) if settings.fallback is not None else ()
+    own = own_target(source, spec)
+    if own is not None:
+        return (own,), ()
+    match = _TARGET_PREFIX.match(source.made_for())
+    if match is None or match[1] not in load(settings.data_files).backends:
+        return nothing
+    return (), (f"{match[1]}{match[2]}",)
+
 
 #: Cache keys of a target's side: without its layers, and with them.
 CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"
@@ -61,7 +235,7 @@ def read_side(source: Source, settings: DiffSettings) -> Side:
     if isinstance(source, SavedReport):
         return read_report_side(source.path, settings.options.select, settings.options.backend)
     if isinstance(source, Declared):
-        from buildmatrix.commands.diff.lock_side import read_lock_side
+        pass  # MERGED
 
         return read_lock_side(source, settings)
     target = source.target()

@@ -13,7 +13,7 @@ from pathlib import Path
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.catalogue.model import demangle, matches_any, version_of
 from buildmatrix.catalogue.tables import Host
 from buildmatrix.commands.doctor.node import Node
 from buildmatrix.engines.model import Engine, Facilities
@@ -116,7 +116,7 @@ def check_indexes(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Check that the package indexes respond."""
     from buildmatrix.base.text import shown
     from buildmatrix.locks.index.client import Client
-    from buildmatrix.net.http.failures import Patience
+    from buildmatrix.net.http.addresses import Patience
 
     with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:
         for url in urls:

@@ -16,7 +16,7 @@ from glob import escape
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.model import matches_any
 from buildmatrix.catalogue.tables import HostCheck
 from buildmatrix.preflight.machine import KernelLog, MachineFiles
 from buildmatrix.reports.doctor import DoctorLine, Measure, NodeCheck, State

@@ -15,13 +15,14 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
-from buildmatrix.commands.init.inputs import ProjectInputs, asker_of_torch, read_inputs
 from buildmatrix.commands.init.locked import LockedPart, LockedProject, OpenPart, read_locked
 from buildmatrix.commands.init.sections import (
     NO_ANSWERS,
     Advice,
     Answers,
     DistributionAdvice,
+    ProjectInputs,
+    asker_of_torch,
     backend_head,
     comment_of,
     fitting_pythons,
@@ -30,6 +31,7 @@ from buildmatrix.commands.init.sections import (
     own_package,
     project_table,
     read_advice,
+    read_inputs,
     relative_path,
     starting_base,
     text_of,

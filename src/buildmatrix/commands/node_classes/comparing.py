@@ -12,13 +12,13 @@ from packaging.version import InvalidVersion
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.base.parsing import parse_specifiers, parse_version
 from buildmatrix.base.text import size
-from buildmatrix.catalogue.architectures import architectures, product, same_memory
+from buildmatrix.catalogue.drivers import architectures, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+from buildmatrix.catalogue.model import matches_any, product_patterns, product_words
 from buildmatrix.commands.node_classes.nodes import Machine, SeenNodes
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.model import NodeClass, Spec
-from buildmatrix.reports.node_classes import (
+from buildmatrix.reports.doctor import (
     CheckState,
     ClassCheck,
     ClassState,

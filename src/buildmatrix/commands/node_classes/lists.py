@@ -17,9 +17,9 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import count, listing, printable
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.base.toml import loads, written, written_key
-from buildmatrix.catalogue.architectures import product
+from buildmatrix.catalogue.drivers import product
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.names import product_words
+from buildmatrix.catalogue.model import product_words
 from buildmatrix.commands.node_classes.nodes import (
     KubernetesNode,
     Machine,

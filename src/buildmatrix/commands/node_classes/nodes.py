@@ -15,7 +15,7 @@ import msgspec
 
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.names import GlobIndex
+from buildmatrix.catalogue.model import GlobIndex
 from buildmatrix.catalogue.tables import NodeField, NodeLabel
 
 

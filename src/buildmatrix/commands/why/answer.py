@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle, matches
+from buildmatrix.catalogue.model import Evidence, demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
+from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import ShadowedFiles
-from buildmatrix.facts.inventory.npm import PREFIX
 from buildmatrix.reports.why.model import (
     LINKS,
     OPENS,

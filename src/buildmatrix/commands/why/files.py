@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.names import demangle, opened_library
+from buildmatrix.catalogue.model import demangle, opened_library
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, Inventory, PythonLoad
 from buildmatrix.facts.python_imports import Reach

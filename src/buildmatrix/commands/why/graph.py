@@ -8,8 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.commands.why.files import build_file_graph, file_id, library_id
 from buildmatrix.commands.why.packages import build_package_graph, find_import_edges
 from buildmatrix.facts.elf.model import Section

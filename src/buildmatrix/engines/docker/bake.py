@@ -21,8 +21,7 @@ import msgspec
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.engines.docker.command import DockerCommand
-from buildmatrix.engines.docker.failures import explain, lost_its_cache
+from buildmatrix.engines.docker.command import DockerCommand, explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing

@@ -1,4 +1,8 @@
-"""The docker command: its images, builders and daemons, and long-running commands."""
+"""The docker command: its images, builders and daemons, and long-running commands.
+
+The exit status of buildx and the failed step are structured and take precedence. All other causes
+are only in BuildKit's texts, which are matched by the tables `IN_ERRORS` and `IN_OUTPUT`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,257 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from buildmatrix.base.child import run
-from buildmatrix.base.errors import BuildmatrixError, ComponentError, UsageError
-from buildmatrix.engines.docker.failures import explain
-from buildmatrix.engines.process import Processes, Watch
+from buildmatrix.base.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.engines.docker.follow import FailedStep, is_scan
+from buildmatrix.engines.process import Processes, Watch, shorten
+
+#: Exit status of buildx for gRPC's ResourceExhausted (docker/buildx, cmd/buildx/main.go).
+RESOURCE_EXHAUSTED = 102
+#: Lines of a failed command's output in the message; the log has all of them.
+SHOWN = 6
+
+_FULL = (
+    "a disk is full ({0}); free space with `docker buildx prune` or on the file system named there"
+)
+_SOURCE = r"failed to resolve source metadata for (?P<image>\S+): "
+_DOWN = "start it, or point DOCKER_HOST or --builder at one that runs"
+# docker/buildx, driver/driver.go and driver/remote: steps before the builder has anything to do.
+_BOOTING = ("[internal] waiting for connection", "[internal] booting buildkit")
+
+
+class Symptom(NamedTuple):
+    """A text that reveals a cause, and the message for the user.
+
+    `text` is a format string: `{0}` is the whole match, named groups have their names.
+    """
+
+    pattern: str
+    text: str
+    kind: type[BuildmatrixError] = BuildError
+
+
+# The first match wins. The comment above an entry names the source of the text.
+
+
+#: Errors of a step or of buildx.
+IN_ERRORS = (
+    # The kernel's ENOSPC and EDQUOT, as Go and the C library spell them.
+    Symptom(r"[^:\n]*: (?:no space left on device|disk quota exceeded)", _FULL),
+    # docker/cli, cli/connhelper and client/errors.go, and older wordings of the same.
+    Symptom(
+        r"permission denied while trying to connect to the [Dd]ocker (?:API|daemon)",
+        "this user may not talk to the Docker daemon; add the user to the group `docker`, or use "
+        "rootless Docker",
+        ComponentError,
+    ),
+    Symptom(
+        r"(?i)(?:cannot|failed to) connect to the docker (?:daemon|api) at (?P<host>\S+?)"
+        r"[.;]?(?:\s|$)",
+        "the Docker daemon does not answer at {host}; " + _DOWN,
+        ComponentError,
+    ),
+    # docker/buildx, store/storeutil: the name of a builder that does not exist.
+    Symptom(
+        r"no builder \"(?P<name>[^\"]*)\" found",
+        "there is no builder {name!r}; `docker buildx ls` lists those that exist",
+        UsageError,
+    ),
+    # docker/buildx, bake/entitlements.go, and moby/buildkit, util/entitlements.
+    Symptom(
+        r"granting entitlement (?P<name>\S+) is not allowed",
+        "the builder does not allow {name}; create it with "
+        "`--buildkitd-flags '--allow-insecure-entitlement {name}'`, or build without it",
+        ComponentError,
+    ),
+    # gRPC: the connection to the daemon broke while it worked.
+    Symptom(
+        r"code = Unavailable|error reading from server: EOF|transport is closing",
+        "the connection to the builder broke off while it worked; see that its daemon runs, then "
+        "run again: what was finished is kept",
+        ComponentError,
+    ),
+    # moby/buildkit, util/push, and docker/buildx, build/build.go.
+    Symptom(
+        r"failed to push (?P<image>\S+): (?P<why>.*)",
+        "{image} could not be pushed: {why}; check the name, and `docker login`",
+    ),
+    # moby/buildkit, source/containerimage (the first half), containerd's resolver (the second).
+    Symptom(
+        _SOURCE + r".*(?:\b40[13] |failed to authorize|pull access denied|insufficient_scope)",
+        "the registry does not let us pull {image}, or has no such repository; check the name, and "
+        "`docker login`",
+    ),
+    Symptom(
+        _SOURCE + r"\S+: not found",
+        "base image {image} does not exist in its registry; check `base` in the specification and "
+        "the mirror prefix",
+    ),
+    Symptom(
+        _SOURCE + r"(?P<why>.*)",
+        "base image {image} cannot be fetched, its registry is down or out of reach: {why}",
+    ),
+    # moby/buildkit, cache/contenthash: a COPY whose source is not in the context.
+    Symptom(
+        r"failed to calculate checksum of ref \S+: \"/?(?P<path>[^\"]*)\": not found",
+        "{path} is to be copied into the image and does not exist; check `copy` and `lock` in the "
+        "specification",
+    ),
+    # moby/buildkit, session/secrets.
+    Symptom(
+        r"secret (?P<name>\S+): not found",
+        "a step needs the secret {name!r}, which was not given; see --ca and --netrc",
+    ),
+    # moby/buildkit, frontend/dockerfile.
+    Symptom(
+        r"dockerfile parse error on line .*",
+        "the Dockerfile cannot be read: {0}",
+    ),
+)
+#: Output of a failed command.
+IN_OUTPUT = (
+    # uv, crates/uv-distribution: the bytes are not those that were locked.
+    Symptom(
+        r"Hash mismatch for `(?P<what>[^`]+)`",
+        "the index serves other bytes for {what} than the lock has hashes for; find out who "
+        "changed them before you run `buildmatrix lock --upgrade`",
+    ),
+    # reqwest, `HTTP status client error (404 Not Found) for url (...)`.
+    Symptom(
+        r"HTTP status \w+ error \((?P<status>\d{3}.*?)\) for url \((?P<url>[^)]*)\)",
+        "the package index answered {status} for {url}; run again when it is well, or lock again "
+        "when the file is gone for good",
+    ),
+    # reqwest and hyper: no answer at all.
+    Symptom(
+        r"error sending request for url \((?P<url>[^)]*)\)",
+        "the package index cannot be reached from the build step ({url}); check the builder's "
+        "network, proxy and certificates (--network, --ca)",
+    ),
+    # apt-get update (apt-pkg/update.cc) warns and goes on; what fails is the installation.
+    Symptom(
+        r"W: Failed to fetch (?P<url>\S+)(?s:.*)E: (?:Unable to locate|Package '\S+' has no)",
+        "the package lists of the base image's distribution cannot be fetched from the build step "
+        "({url}); check the builder's network and proxy (--network)",
+    ),
+    # dash, bash and busybox, for a distribution without apt.
+    Symptom(
+        r"\bapt-get: (?:command )?not found",
+        "the base image lacks the target's Python or a system package, and it has no apt-get to "
+        "install it with; choose a Debian or Ubuntu base or one that has that Python, or write a "
+        "`template` of your own",
+    ),
+    # dash, bash and busybox again: what the environment's interpreter is a link to is not there.
+    Symptom(
+        r"/opt/venv/bin/python: (?:not found|No such file or directory)",
+        "the final base image does not have its Python where the build image has it, so the "
+        "environment that was made there finds none; use bases of one family under `base`",
+    ),
+    # apt-get install (apt-private/private-install.cc).
+    Symptom(
+        r"E: (?:Unable to locate package |Package ')python(?P<version>3\.\d+)\b",
+        "the base image has no Python {version}, and its distribution has no package of it; choose "
+        "a base that has (Ubuntu 22.04: 3.10, Debian 12: 3.11, Ubuntu 24.04: 3.12, Debian 13: "
+        "3.13), or another `python`",
+    ),
+    Symptom(
+        r"E: Unable to locate package (?P<name>\S+)",
+        "the distribution of the base image has no package {name}; check `system-packages`",
+    ),
+    # shadow, src/useradd.c.
+    Symptom(
+        r"useradd: user '(?P<name>[^']*)' already exists",
+        "the base image has a user {name} already, under another number; write another `name` "
+        "under `user`, or the `uid` that it has there",
+    ),
+    # strerror(ENOSPC) of the C library, Rust's and Python's.
+    Symptom(r"(?:.*: )?No space left on device.*", _FULL),
+)
+
+# moby/buildkit, solver/llbsolver/ops/exec.go; the command is quoted with Go's %q.
+_COMMAND = re.compile(
+    r"process \"(?P<command>.*)\" did not complete successfully: (?P<how>.*)", re.DOTALL
+)
+_ADDRESSED = re.compile(r"^ERROR: (?:target \S+: )?(?:failed to solve: )?")
+_USERINFO = re.compile(r"//[^/\s@]+@")
+
+
+# moby/buildkit, issues 6808 and 6821: a build that is cancelled at the wrong moment leaves a record
+# in the builder's cache whose files are gone. Every later build that meets it fails.
+_LOST_SNAPSHOT = re.compile(r"snapshot \S+ does not exist: not found")
+
+
+def lost_its_cache(lines: Sequence[str]) -> bool:
+    """Return True if the builder's cache is broken, and a build without it may succeed."""
+    return any(line.startswith("ERROR: ") and _LOST_SNAPSHOT.search(line) for line in lines)
+
+
+def explain(
+    exit_status: int, failed: FailedStep | None, lines: Sequence[str], log: Path | None
+) -> BuildmatrixError:
+    """Return the error of a build for the `exit_status` of buildx.
+
+    `failed` is the failed step, if known; `lines` is plain-text output of buildx. The error names
+    `log`, if there is one.
+    """
+    last = next((line for line in reversed(lines) if line.startswith("ERROR: ")), "")
+    last = _ADDRESSED.sub("", last)
+    output = failed.output if failed else ()
+    command = _COMMAND.search(failed.error if failed else last)
+
+    if command and failed and is_scan(failed.name):
+        # An unread image is undecided, and no build step is at fault.
+        return UndecidedError(
+            f"the scanner failed ({_how(command['how'])}), so the image counts as "
+            f"unread{_quoted(output)}",
+            log=log,
+        )
+    if failed and failed.name in _BOOTING:
+        return ComponentError(
+            f"the builder does not answer: {shorten(failed.error, 300)}; {_DOWN}", log=log
+        )
+    # A command's text is not BuildKit's, and its output is only searched if the command failed.
+    errors = command["how"] if command else f"{last}\n{failed.error if failed else ''}"
+    for symptoms, text in ((IN_ERRORS, errors), (IN_OUTPUT, "\n".join(output) if command else "")):
+        for symptom in symptoms:
+            if match := re.search(symptom.pattern, text):
+                named = {name: _readable(part or "") for name, part in match.groupdict().items()}
+                return symptom.kind(symptom.text.format(_readable(match[0]), **named), log=log)
+    if command:
+        # Without the quotes and the shell that BuildKit adds.
+        words = command["command"].replace(r"\"", '"').replace(r"\n", " ")
+        return BuildError(
+            f"`{shorten(words.removeprefix('/bin/sh -c '), 160)}` failed "
+            f"({_how(command['how'])}){_quoted(output)}",
+            log=log,
+        )
+    if exit_status == RESOURCE_EXHAUSTED:
+        return BuildError(f"the builder ran out of something: {last}", log=log)
+    cause = shorten(last or (lines[-1] if lines else f"exit status {exit_status}"), 500)
+    return BuildError(f"the build failed: {cause}", log=log)
+
+
+def _readable(text: str) -> str:
+    """Return one line without the credentials in URLs."""
+    return shorten(_USERINFO.sub("//", text), 300)
+
+
+def _how(text: str) -> str:
+    how = text.splitlines()[0]
+    return f"{how}: killed, most likely out of memory" if how == "exit code: 137" else how
+
+
+def _quoted(output: Sequence[str]) -> str:
+    return ":" + "".join(f"\n  | {line}" for line in output[-SHOWN:]) if output else ""
+
 
 #: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
 MINIMUM_BUILDX = (0, 19)

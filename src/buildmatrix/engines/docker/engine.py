@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.base.child import user_environment
+from buildmatrix.base.child import scratch, user_environment
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.bake import Baker
 from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, unusable

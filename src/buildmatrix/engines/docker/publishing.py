@@ -16,16 +16,15 @@ from typing import IO
 
 import msgspec
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.bake import Baker
-from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
-from buildmatrix.engines.docker.failures import explain
+from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, explain
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
+from buildmatrix.engines.oci.images import push_content, repositories
 from buildmatrix.engines.process import plain, writing
-from buildmatrix.engines.publishing import push_content, repositories
 from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource

@@ -41,7 +41,7 @@ from buildmatrix.images.oci.documents import (
 from buildmatrix.images.oci.layers import StoredLayer
 from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 #: Streams the bytes of a blob. Raises UndecidedError, also during reading.
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]

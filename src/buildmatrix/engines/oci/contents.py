@@ -20,7 +20,6 @@ from buildmatrix.engines.oci.additions import Accounts, context_entries
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
-from buildmatrix.engines.oci.dockerfile import DockerfileInstruction
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.libraries import Libraries
 from buildmatrix.engines.oci.recipe import (
@@ -38,7 +37,7 @@ from buildmatrix.engines.oci.recipe import (
 from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, write_layer
 from buildmatrix.engines.process import writing
 from buildmatrix.engines.render.dockerfile import dockerignore
-from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.engines.render.quoting import DockerfileInstruction, Ignored
 from buildmatrix.images.oci.documents import (
     CONFIGURATION,
     MANIFEST,
@@ -50,7 +49,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry, StoredLayer
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.project_wheel import project_packages
+from buildmatrix.locks.status import project_packages
 from buildmatrix.matrix.model import Spec, Target
 
 #: Comment of our steps in the history.

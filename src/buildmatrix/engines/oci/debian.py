@@ -20,9 +20,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.base.child import bare_environment, log_process
+from buildmatrix.base.child import bare_environment, log_process, scratch
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile, file_of

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import (
     BuildError,
     BuildmatrixError,
@@ -22,7 +23,6 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.progress import Ending, Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import (
     INVENTORY,
     NO_DEVICES,
@@ -52,7 +52,7 @@ from buildmatrix.images.oci.layers import iter_archive
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Reference
 
 if TYPE_CHECKING:
     from buildmatrix.images.layers.image import LayerReader

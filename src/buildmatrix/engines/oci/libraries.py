@@ -18,10 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from buildmatrix.base.child import bare_environment
+from buildmatrix.base.child import bare_environment, scratch
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.threads import side_by_side
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.installation import (

@@ -15,7 +15,16 @@ from typing import Final
 
 from buildmatrix.base.errors import Problem
 from buildmatrix.engines.oci.apt import missing_programs
-from buildmatrix.engines.oci.dockerfile import (
+from buildmatrix.engines.render.dockerfile import (
+    add_build_parts,
+    build_of,
+    builtin_templates,
+    dockerfile,
+    make_environment,
+    render_piece,
+    template_of,
+)
+from buildmatrix.engines.render.quoting import (
     DockerfileError,
     DockerfileInstruction,
     Stage,
@@ -26,15 +35,6 @@ from buildmatrix.engines.oci.dockerfile import (
     stages,
     word,
     words,
-)
-from buildmatrix.engines.render.dockerfile import (
-    add_build_parts,
-    build_of,
-    builtin_templates,
-    dockerfile,
-    make_environment,
-    render_piece,
-    template_of,
 )
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.selection import refusal

@@ -25,9 +25,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.base.child import bare_environment, bound, log_process
+from buildmatrix.base.child import bare_environment, bound, log_process, scratch
 from buildmatrix.base.errors import Interrupted
-from buildmatrix.base.scratch import scratch
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import (
     MISSING,

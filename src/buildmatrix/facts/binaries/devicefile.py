@@ -13,21 +13,15 @@ from dataclasses import replace
 from struct import unpack_from
 
 from buildmatrix.facts.binaries.hostdata import HostData
-from buildmatrix.facts.binaries.model import DeviceFile
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.device_code import codeobject, compiled, fat_binaries, intermediate
 from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost, read_containers
 from buildmatrix.facts.device_code.groups import Sums
-from buildmatrix.facts.device_code.model import SUFFIXES, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Malformed
-from buildmatrix.facts.elf.model import Mark
+from buildmatrix.facts.elf.layout import ARCHIVE_MAGIC, THIN_ARCHIVE_MAGIC, archive_members
+from buildmatrix.facts.elf.model import SUFFIXES, DeviceCode, DeviceFile, Mark
 from buildmatrix.facts.elf.search import Region
-from buildmatrix.facts.elf.source import (
-    ARCHIVE_MAGIC,
-    THIN_ARCHIVE_MAGIC,
-    archive_members,
-)
 from buildmatrix.facts.trees.base import ByteSource
 
 # Windows and macOS.

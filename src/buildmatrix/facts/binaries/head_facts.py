@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from buildmatrix.facts.binaries.hostdata import SearchResults
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_interpreter, table_facts
 from buildmatrix.facts.device_code import codeobject, fat_binaries
 from buildmatrix.facts.device_code.groups import Sums
-from buildmatrix.facts.device_code.model import DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, Segment, read_dynamic, read_headers
-from buildmatrix.facts.elf.model import Literal, Mark
-from buildmatrix.facts.elf.notes import MOST_BYTES, read_notes
+from buildmatrix.facts.elf.layout import CachedSource, PlainSource
+from buildmatrix.facts.elf.model import DeviceCode, Elf, Literal, Mark
+from buildmatrix.facts.elf.notes import MOST_BYTES, Versions, read_notes, read_versions
 from buildmatrix.facts.elf.search import (
     CHUNK,
     Region,
@@ -24,9 +23,7 @@ from buildmatrix.facts.elf.search import (
     disjoint,
     host_regions,
 )
-from buildmatrix.facts.elf.source import CachedSource, PlainSource
 from buildmatrix.facts.elf.symbols import read_binding
-from buildmatrix.facts.elf.versions import Versions, read_versions
 from buildmatrix.facts.trees.base import ByteSource
 
 #: Limit of the search for the string table of the dynamic section. In libtensorflow_cc.so, with

@@ -19,8 +19,7 @@ from buildmatrix.facts.device_code.finder import (
     find_candidates,
     locate_container,
 )
-from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
-from buildmatrix.facts.elf.model import Literal, Mark
+from buildmatrix.facts.elf.model import CodeContainer, DeviceCode, Literal, Mark
 from buildmatrix.facts.elf.search import (
     AFTER,
     BEFORE,

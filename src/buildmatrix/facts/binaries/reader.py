@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from buildmatrix.facts.binaries.hostdata import HostData
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost
 from buildmatrix.facts.elf import layout as abi
@@ -22,12 +21,11 @@ from buildmatrix.facts.elf.headers import (
     read_headers,
     text,
 )
-from buildmatrix.facts.elf.model import Binding, Section
-from buildmatrix.facts.elf.notes import Notes, read_notes
+from buildmatrix.facts.elf.layout import AheadSource, CachedSource
+from buildmatrix.facts.elf.model import Binding, Elf, Section
+from buildmatrix.facts.elf.notes import Notes, Versions, read_notes, read_versions
 from buildmatrix.facts.elf.search import MOST_NAMES, Region, host_regions
-from buildmatrix.facts.elf.source import AheadSource, CachedSource
 from buildmatrix.facts.elf.symbols import read_binding
-from buildmatrix.facts.elf.versions import Versions, read_versions
 from buildmatrix.facts.trees.base import ByteSource
 
 __all__ = ["Malformed", "read_elf"]

@@ -15,7 +15,6 @@ from buildmatrix.facts.binaries.head_facts import (
     plan_reading,
 )
 from buildmatrix.facts.binaries.hostdata import StreamSearch
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import named_sections
 from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.elf import layout as abi
@@ -29,10 +28,9 @@ from buildmatrix.facts.elf.headers import (
     read_headers,
     text,
 )
-from buildmatrix.facts.elf.layout import Layout
-from buildmatrix.facts.elf.model import Section
+from buildmatrix.facts.elf.layout import CachedSource, Layout
+from buildmatrix.facts.elf.model import Elf, Section
 from buildmatrix.facts.elf.search import Region, device_regions, host_regions
-from buildmatrix.facts.elf.source import CachedSource
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import ByteSource
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.layout import layout
+from buildmatrix.facts.elf.model import CodeContainer, DeviceCode
 from buildmatrix.facts.trees.base import ByteSource
 
 # Cubins, and code objects of AMD, Intel and Ascend.

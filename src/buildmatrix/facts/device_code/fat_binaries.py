@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from buildmatrix.facts.device_code import codeobject
-from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
 from buildmatrix.facts.elf import layout as abi
+from buildmatrix.facts.elf.model import CodeContainer, DeviceCode
 from buildmatrix.facts.trees import decompression
 from buildmatrix.facts.trees.base import ByteSource
 

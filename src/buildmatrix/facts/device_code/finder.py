@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from buildmatrix.facts.device_code import codeobject, fat_binaries, intermediate
 from buildmatrix.facts.device_code.groups import Groups, Sums
-from buildmatrix.facts.device_code.model import CodeContainer, CodeGroup, DeviceCode
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Headers
+from buildmatrix.facts.elf.model import CodeContainer, CodeGroup, DeviceCode
 from buildmatrix.facts.elf.search import Region, Sieve, Window, device_regions
 from buildmatrix.facts.trees.base import ByteSource
 

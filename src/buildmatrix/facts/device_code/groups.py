@@ -9,12 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.facts.device_code import fat_binaries
-from buildmatrix.facts.device_code.model import (
-    CodeContainer,
-    CodeGroup,
-    DeviceCode,
-    newer_version,
-)
+from buildmatrix.facts.elf.model import CodeContainer, CodeGroup, DeviceCode, newer_version
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.trees.base import ByteSource
 

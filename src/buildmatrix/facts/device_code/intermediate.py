@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from struct import Struct, unpack_from
 
-from buildmatrix.facts.device_code.model import CodeContainer, DeviceCode
+from buildmatrix.facts.elf.model import CodeContainer, DeviceCode
 from buildmatrix.facts.trees.base import ByteSource
 
 # PTX.

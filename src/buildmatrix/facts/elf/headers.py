@@ -8,8 +8,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from buildmatrix.facts.elf import layout as abi
-from buildmatrix.facts.elf.layout import Layout, layout
-from buildmatrix.facts.elf.source import CachedSource
+from buildmatrix.facts.elf.layout import CachedSource, Layout, layout
 
 # Header, sections and segments. Counts and offsets come from the file and may lie. Unusable ones
 # are in `unread`, one sentence each, and the rest is read.

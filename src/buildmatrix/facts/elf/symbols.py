@@ -17,9 +17,9 @@ from struct import iter_unpack
 
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, read_dynamic, read_headers, text
+from buildmatrix.facts.elf.layout import CachedSource
 from buildmatrix.facts.elf.model import Binding, SymbolNeed, Symbols, Undefined
-from buildmatrix.facts.elf.source import CachedSource
-from buildmatrix.facts.elf.versions import Versions, read_versions
+from buildmatrix.facts.elf.notes import Versions, read_versions
 from buildmatrix.facts.trees.base import ByteSource
 
 #: Names kept of each kind: undefined and defined.

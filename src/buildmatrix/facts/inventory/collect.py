@@ -11,7 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from buildmatrix.facts.binaries.model import DeviceFile, Elf
+from buildmatrix.facts.elf.model import DeviceFile, Elf
+from buildmatrix.facts.inventory.archive import write_atomically
+from buildmatrix.facts.inventory.conda import LARGEST_LOCK, LARGEST_MANIFEST
 from buildmatrix.facts.inventory.conda import LARGEST_RECORD as LARGEST_CONDA_RECORD
 from buildmatrix.facts.inventory.distributions import LARGEST as LARGEST_SBOM
 from buildmatrix.facts.inventory.distributions import (
@@ -31,14 +33,21 @@ from buildmatrix.facts.inventory.file_facts import (
     open_container,
     plan_opening,
 )
-from buildmatrix.facts.inventory.filters import LARGE_CONTAINER, LEAST, may_hide, may_matter
 from buildmatrix.facts.inventory.folders import (
     LARGEST_FILE,
     choose_primary_paths,
     find_python_paths,
     sum_folders,
 )
-from buildmatrix.facts.inventory.listing import Listing, RecordedLookups, folders_above
+from buildmatrix.facts.inventory.listing import (
+    LARGE_CONTAINER,
+    LEAST,
+    Listing,
+    RecordedLookups,
+    folders_above,
+    may_hide,
+    may_matter,
+)
 from buildmatrix.facts.inventory.model import (
     PACKAGES,
     Artefact,
@@ -52,7 +61,6 @@ from buildmatrix.facts.inventory.model import (
     SystemPackage,
     encode,
 )
-from buildmatrix.facts.inventory.npm import LARGEST_LOCK, LARGEST_MANIFEST
 from buildmatrix.facts.inventory.python_loading import read_python
 from buildmatrix.facts.inventory.python_memory import PythonMemory
 from buildmatrix.facts.inventory.rpm import LARGEST_DATABASE
@@ -72,10 +80,9 @@ from buildmatrix.facts.inventory.system import (
 )
 from buildmatrix.facts.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.facts.inventory.workers import Watch, ignore_progress, spread
-from buildmatrix.facts.inventory.writing import write_atomically
 from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline, is_sourceless
+from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import File, Tree, reason
-from buildmatrix.facts.trees.directory import DirectoryTree
 
 #: Names that a loader looks for: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit, urlunsplit
 from buildmatrix.facts.inventory.conda import (
     RecordedDistribution,
     merge_conda_packages,
+    read_npm_packages,
     record_hash,
 )
 from buildmatrix.facts.inventory.listing import Listing, distribution_name, readable
 from buildmatrix.facts.inventory.model import Distribution, EntryPoint, SharedPath, Variant
-from buildmatrix.facts.inventory.npm import read_npm_packages
 from buildmatrix.facts.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.facts.inventory.variants import read_variant
 from buildmatrix.facts.trees.archive import Slice

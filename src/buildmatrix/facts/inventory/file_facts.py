@@ -9,11 +9,9 @@ from functools import reduce
 from typing import Literal, Protocol
 
 from buildmatrix.facts.binaries import devicefile
-from buildmatrix.facts.binaries.model import DeviceFile, Elf
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
-from buildmatrix.facts.device_code.model import SUFFIXES, strip_compression
-from buildmatrix.facts.inventory.filters import LARGE_CONTAINER, LEAST, may_matter
-from buildmatrix.facts.inventory.listing import readable
+from buildmatrix.facts.elf.model import SUFFIXES, DeviceFile, Elf, strip_compression
+from buildmatrix.facts.inventory.listing import LARGE_CONTAINER, LEAST, may_matter, readable
 from buildmatrix.facts.python_imports.source import (
     LARGEST_SEARCHED,
     Outline,

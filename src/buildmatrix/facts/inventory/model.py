@@ -12,9 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal
 
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
-from buildmatrix.facts.elf.model import Mark
+from buildmatrix.facts.elf.model import DeviceCode, Elf, Mark
 from buildmatrix.facts.python_imports import Reach
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read

@@ -31,14 +31,14 @@ from buildmatrix.facts.python_imports.module import (
     loading_call_name,
     needs_library_name,
 )
-from buildmatrix.facts.python_imports.program import Program
-from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.facts.python_imports.syntax import (
+from buildmatrix.facts.python_imports.parser import (
     children,
     evaluate_condition,
     evaluated_at_definition,
     has_line,
 )
+from buildmatrix.facts.python_imports.program import Program
+from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline
 from buildmatrix.facts.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.facts.python_imports.walk import Walk
 from buildmatrix.facts.trees.base import File, Tree, defect, reason

@@ -25,8 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.elf.model import SymbolNeed
+from buildmatrix.facts.elf.model import Elf, SymbolNeed
 from buildmatrix.facts.elf.symbols import DefinedSymbols
 from buildmatrix.facts.inventory.model import Binary, Inventory
 from buildmatrix.facts.loader.process import Preloads, abi_of, file_name, is_program

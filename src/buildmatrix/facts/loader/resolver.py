@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from buildmatrix.facts.binaries.model import Elf
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, CachedLibrary, Inventory, Unread
 from buildmatrix.facts.loader.process import (

@@ -15,8 +15,8 @@ from operator import eq, ge, gt, is_, is_not, le, lt, ne
 from typing import Any
 
 from buildmatrix.facts.python_imports.module import Module
+from buildmatrix.facts.python_imports.parser import evaluate_condition, last_name, walk
 from buildmatrix.facts.python_imports.program import Program
-from buildmatrix.facts.python_imports.syntax import evaluate_condition, last_name, walk
 from buildmatrix.facts.python_imports.values import Scope
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {

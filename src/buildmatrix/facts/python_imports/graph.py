@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import translate
 
 from buildmatrix.facts.python_imports.module import LoadingCode, Module
+from buildmatrix.facts.python_imports.parser import (
+    children,
+    evaluate_condition,
+    evaluated_at_definition,
+    last_name,
+)
 from buildmatrix.facts.python_imports.program import Program
 from buildmatrix.facts.python_imports.source import (
     ANY_MODULE,
     ANY_SUBMODULE,
     Outline,
     find_run_imports,
-)
-from buildmatrix.facts.python_imports.syntax import (
-    children,
-    evaluate_condition,
-    evaluated_at_definition,
-    last_name,
 )
 
 # Modules worth following

@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from buildmatrix.facts.python_imports.module import Module, bind_arguments
 from buildmatrix.facts.python_imports.parser import (
+    Function,
     Unparsable,
+    all_statements,
+    definitions,
     has_many_signs,
+    last_name,
     normalize_source,
     simplify_tree,
     startup_lines,
@@ -29,7 +33,6 @@ from buildmatrix.facts.python_imports.source import (
     runs_at_startup,
 )
 from buildmatrix.facts.python_imports.spelling import normalize_loads
-from buildmatrix.facts.python_imports.syntax import Function, all_statements, definitions, last_name
 from buildmatrix.facts.python_imports.values import (
     NOTHING,
     UNKNOWN,

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from buildmatrix.facts.python_imports.module import IMPORTS, RAISES, WINDOWS
-from buildmatrix.facts.python_imports.source import NORMALIZED_WORDS, find_loading_lines
-from buildmatrix.facts.python_imports.syntax import (
+from buildmatrix.facts.python_imports.parser import (
     Function,
     children,
     evaluate_condition,
     has_line,
     last_name,
 )
+from buildmatrix.facts.python_imports.source import NORMALIZED_WORDS, find_loading_lines
 
 #: Objects of ctypes that load the library named by an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})

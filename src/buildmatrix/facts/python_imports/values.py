@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from buildmatrix.facts.python_imports.syntax import children, evaluate_condition
+from buildmatrix.facts.python_imports.parser import children, evaluate_condition
 
 Value = frozenset[str]
 

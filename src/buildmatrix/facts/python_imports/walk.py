@@ -16,38 +16,36 @@ from dataclasses import dataclass, replace
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.facts.python_imports.conditions import Conditions, cannot_fail
 from buildmatrix.facts.python_imports.graph import ImportGraph
-from buildmatrix.facts.python_imports.guards import (
-    CONDITION,
-    Branch,
-    Guard,
-    drop_branches,
-    find_branches,
-    is_needed_afterwards,
-    make_branch,
-    make_context_guard,
-    make_guard,
-    survives,
-)
 from buildmatrix.facts.python_imports.module import (
+    CONDITION,
     IMPORTS,
     OPERATORS,
     RAISES,
+    Branch,
+    Guard,
     LoadingCode,
     Module,
     bind_arguments,
+    drop_branches,
+    find_branches,
+    is_needed_afterwards,
     library_argument,
     load_names,
     loading_call_name,
+    make_branch,
+    make_context_guard,
+    make_guard,
     needs_library_name,
+    survives,
 )
-from buildmatrix.facts.python_imports.program import Program
-from buildmatrix.facts.python_imports.source import runs_at_startup
-from buildmatrix.facts.python_imports.syntax import (
+from buildmatrix.facts.python_imports.parser import (
     children,
     evaluate_condition,
     evaluated_at_definition,
     last_name,
 )
+from buildmatrix.facts.python_imports.program import Program
+from buildmatrix.facts.python_imports.source import runs_at_startup
 from buildmatrix.facts.python_imports.values import UNKNOWN, Scope, Value
 
 #: Depth of nested calls followed at import.

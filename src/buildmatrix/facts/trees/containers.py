@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from buildmatrix.facts.trees import cpio, decompression
+from buildmatrix.facts.trees import decompression, formats
 from buildmatrix.facts.trees.archive import (
     MAX_INFLATION,
     BoundedStream,
@@ -180,7 +180,7 @@ def members(source: Slice, format: Format, name: str, most: int) -> Iterator[Con
     elif format == "pyinstaller":
         yield from _pyinstaller_members(source)
     elif format == "rpm":
-        yield from _stream_members(cpio.rpm_payload(source), "", most)
+        yield from _stream_members(formats.rpm_payload(source), "", most)
     elif format in ("tar", "cpio", "compressed", "lz4"):
         yield from _stream_members(source, name, most)
     else:
@@ -228,7 +228,7 @@ def _archive_lister(head: bytes) -> Callable[[Slice], Iterator[tuple[str, Slice]
     """Return a lister for the archive that starts with `head`; None for other files."""
     if is_tar(head):
         return _tar_files
-    return cpio.iter_files if cpio.is_cpio(head) else None
+    return formats.iter_files if formats.is_cpio(head) else None
 
 
 def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:

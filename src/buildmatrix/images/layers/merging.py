@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import nlargest
 
-from buildmatrix.facts.device_code.model import SUFFIXES, strip_compression
+from buildmatrix.facts.elf.model import SUFFIXES, strip_compression
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.file_facts import FileFacts
 from buildmatrix.facts.inventory.listing import RecordedLookups, readable

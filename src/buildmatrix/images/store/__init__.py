@@ -13,8 +13,8 @@ import msgspec
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.inventory.archive import write_atomically
 from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
-from buildmatrix.facts.inventory.writing import write_atomically
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
 MAX_INVENTORY = 1 << 30

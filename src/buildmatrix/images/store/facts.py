@@ -29,8 +29,8 @@ from pathlib import Path
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
 from buildmatrix.facts.inventory.workers import Watch, ignore_progress
+from buildmatrix.facts.trees.archive import changed_ns
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
-from buildmatrix.facts.trees.directory import changed_ns
 from buildmatrix.images.store import INVENTORY_DECODER
 from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 

@@ -13,8 +13,8 @@ from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.file_facts import FileFacts
 from buildmatrix.facts.inventory.model import SCHEMA
 from buildmatrix.facts.inventory.python_memory import PythonAnswer
+from buildmatrix.facts.trees.archive import changed_ns
 from buildmatrix.facts.trees.base import File
-from buildmatrix.facts.trees.directory import changed_ns
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 
 # Python distributions; see `facts.inventory.python_memory`

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from buildmatrix.base.errors import ComponentError, UsageError, describe_extra
 from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import ended_within
-from buildmatrix.facts.inventory.writing import open_atomically
+from buildmatrix.facts.inventory.archive import open_atomically
 from buildmatrix.facts.trees.base import reason
 
 Result = TypeVar("Result")

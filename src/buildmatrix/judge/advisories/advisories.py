@@ -16,8 +16,8 @@ from typing import Annotated
 
 import msgspec
 
+from buildmatrix.base.child import scratch
 from buildmatrix.base.progress import Progress, Silent
-from buildmatrix.base.scratch import scratch
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.advisories.model import Advisories, Advisory, Key, PinAnswer, Unchecked

@@ -11,31 +11,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from buildmatrix.facts.binaries.head_facts import Prefix, collect_linking
-from buildmatrix.facts.binaries.model import Elf
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.binaries.stream import read_end
 from buildmatrix.facts.elf.headers import Malformed
+from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.collect import collect_shallow
-from buildmatrix.facts.inventory.filters import may_matter
+from buildmatrix.facts.inventory.listing import may_matter
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.python_imports.graph import ImportStages
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.facts.trees.zip_archive import DEFLATED
-from buildmatrix.locks.index.budget import DYNAMIC_ENDS, FEW_PYTHON, HEAD, SMALL_WHEEL, is_small
-from buildmatrix.locks.index.ending import Ending, inflate_end
 from buildmatrix.locks.index.ends import archives, ends, links, suspects
 from buildmatrix.locks.index.heads import FIRST_PAGE, disguised, heads
-from buildmatrix.locks.index.model import Depth, Member, Tables
+from buildmatrix.locks.index.model import (
+    DYNAMIC_ENDS,
+    FEW_PYTHON,
+    HEAD,
+    SMALL_WHEEL,
+    Depth,
+    Member,
+    Tables,
+    is_small,
+)
 from buildmatrix.locks.index.parts import (
     BATCH,
     LARGEST_HEAD,
     LARGEST_PACKED,
+    Ending,
     HeldTree,
     Ranged,
     WheelParts,
     facts_of_bytes,
+    inflate_end,
     is_source,
 )
 

@@ -19,7 +19,7 @@ from buildmatrix.facts.inventory.file_facts import FileFacts, add_contents, insp
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.decompression import ForwardSource
 from buildmatrix.facts.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
-from buildmatrix.locks.index.budget import (
+from buildmatrix.locks.index.model import (
     CONTAINERS_WHOLE,
     ENDS,
     FIRST_PART,
@@ -28,11 +28,17 @@ from buildmatrix.locks.index.budget import (
     MIDDLES,
     MOST_ENDS,
     NEARLY_SMALL,
+    Member,
     is_small,
 )
-from buildmatrix.locks.index.ending import Ending, inflate_end, inflate_middle
-from buildmatrix.locks.index.model import Member
-from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
+from buildmatrix.locks.index.parts import (
+    DLOPEN,
+    LARGEST_HEAD,
+    Ending,
+    WheelParts,
+    inflate_end,
+    inflate_middle,
+)
 
 #: Inflated bytes per step.
 PIECE = 64 << 10

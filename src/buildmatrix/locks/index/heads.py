@@ -18,8 +18,7 @@ from buildmatrix.facts.inventory.file_facts import (
     find_tensors,
     may_hold_binary,
 )
-from buildmatrix.facts.inventory.filters import LARGE_CONTAINER, LEAST, may_matter
-from buildmatrix.facts.inventory.listing import readable
+from buildmatrix.facts.inventory.listing import LARGE_CONTAINER, LEAST, may_matter, readable
 from buildmatrix.facts.trees import formats
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import Unreadable
@@ -31,17 +30,23 @@ from buildmatrix.facts.trees.zip_archive import (
     ZipEntry,
     read_directory,
 )
-from buildmatrix.locks.index.budget import (
+from buildmatrix.locks.index.model import (
     HEAD,
     MOST_ENDS,
     SNIFF,
+    Member,
     disguised_members,
     nested_ends,
     useful,
 )
-from buildmatrix.locks.index.ending import inflate_end
-from buildmatrix.locks.index.model import Member
-from buildmatrix.locks.index.parts import DLOPEN, LARGEST_HEAD, WheelParts, Within, facts_of_bytes
+from buildmatrix.locks.index.parts import (
+    DLOPEN,
+    LARGEST_HEAD,
+    WheelParts,
+    Within,
+    facts_of_bytes,
+    inflate_end,
+)
 
 # File list of a nested ZIP archive, without the bytes before it
 

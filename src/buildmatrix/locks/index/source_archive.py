@@ -18,7 +18,7 @@ from buildmatrix.facts.binaries import devicefile
 from buildmatrix.facts.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.facts.inventory.distributions import LARGEST_METADATA, metadata_headers
 from buildmatrix.facts.inventory.file_facts import detect_container
-from buildmatrix.facts.inventory.filters import LEAST
+from buildmatrix.facts.inventory.listing import LEAST
 from buildmatrix.facts.trees import containers, formats
 from buildmatrix.facts.trees.archive import BytesSource, Slice, Spool, safe_path
 from buildmatrix.facts.trees.base import Unreadable

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from buildmatrix.facts.trees.zip_archive import Bytes
     from buildmatrix.locks.index.depth import Reading
     from buildmatrix.locks.index.parts import Ranged
-    from buildmatrix.locks.index.remote import RemoteFile
+    from buildmatrix.locks.index.ranges import RemoteFile
 
 _CHUNK = 256 << 10
 _SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))

@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlsplit
 
 from buildmatrix.base import toml
 from buildmatrix.base.errors import UndecidedError
+from buildmatrix.base.text import PYPI
 from buildmatrix.base.toml import mapping, string, strings, tables
-from buildmatrix.base.urls import PYPI
 from buildmatrix.net.http.addresses import Trust
 
 # pip. Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import parse_json
-from buildmatrix.net.http.addresses import HttpAddress, Logins, Trust
-from buildmatrix.net.http.failures import READING_METHODS, Patience, RequestError, error_for_status
+from buildmatrix.net.http.addresses import (
+    READING_METHODS,
+    HttpAddress,
+    Logins,
+    Patience,
+    RequestError,
+    Trust,
+    error_for_status,
+)
 
 if TYPE_CHECKING:
     from buildmatrix.net.http.transport import Transport

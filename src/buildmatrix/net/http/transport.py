@@ -23,8 +23,13 @@ import certifi
 import httpcore
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import HttpAddress, Trust
-from buildmatrix.net.http.failures import READING_METHODS, Patience, error_for_connection
+from buildmatrix.net.http.addresses import (
+    READING_METHODS,
+    HttpAddress,
+    Patience,
+    Trust,
+    error_for_connection,
+)
 
 #: More than the threads that read at once, so that no thread waits for another one's stream.
 MAX_CONNECTIONS = 64

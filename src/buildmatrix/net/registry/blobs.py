@@ -16,10 +16,9 @@ from typing import BinaryIO
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import HttpAddress
-from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.addresses import HttpAddress, RequestError
 from buildmatrix.net.http.requests import HttpResponse
-from buildmatrix.net.registry.reference import ContentVerifier, Reference
+from buildmatrix.net.registry.mirrors import ContentVerifier, Reference
 from buildmatrix.net.registry.session import Session
 
 # Downloads

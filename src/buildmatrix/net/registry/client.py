@@ -13,12 +13,10 @@ from urllib.parse import quote
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import Closing
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import HttpAddress
-from buildmatrix.net.http.failures import Patience, RequestError
+from buildmatrix.net.http.addresses import HttpAddress, Patience, RequestError
 from buildmatrix.net.registry.blobs import BlobPlace, blob_exists, push_blob, stream_blob
 from buildmatrix.net.registry.manifests import ManifestBytes, Manifests, Referrers
-from buildmatrix.net.registry.mirrors import Mirrors
-from buildmatrix.net.registry.reference import Reference
+from buildmatrix.net.registry.mirrors import Mirrors, Reference
 from buildmatrix.net.registry.session import Session, error_about, next_page
 
 # Lists. OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution

@@ -24,10 +24,9 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
     media_type_of,
 )
-from buildmatrix.net.http.addresses import HttpAddress
-from buildmatrix.net.http.failures import RequestError
+from buildmatrix.net.http.addresses import HttpAddress, RequestError
 from buildmatrix.net.http.requests import HttpResponse
-from buildmatrix.net.registry.reference import Reference, digest_of, is_digest
+from buildmatrix.net.registry.mirrors import Reference, digest_of, is_digest
 from buildmatrix.net.registry.session import Session, error_about, next_page
 
 ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))

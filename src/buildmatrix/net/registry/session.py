@@ -11,12 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import HttpAddress, Login, Trust, only_for, parse
-from buildmatrix.net.http.failures import Patience, RequestError, iter_causes
+from buildmatrix.net.http.addresses import (
+    HttpAddress,
+    Login,
+    Patience,
+    RequestError,
+    Trust,
+    iter_causes,
+    only_for,
+    parse,
+)
 from buildmatrix.net.http.machine_indexes import configured_trust
 from buildmatrix.net.http.requests import Body, HttpResponse, Requests, Traffic, drain
 from buildmatrix.net.registry.credentials import FoundCredentials, RegistryCredentials
-from buildmatrix.net.registry.reference import DOCKER_HUB, Reference
+from buildmatrix.net.registry.mirrors import DOCKER_HUB, Reference
 from buildmatrix.net.registry.tokens import (
     Challenge,
     Permissions,

@@ -21,12 +21,14 @@ from urllib.parse import urlencode
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.net.http.addresses import (
+    TEMPORARY_STATUSES,
     HttpAddress,
     Login,
+    RequestError,
     only_for,
     parse,
+    retry_after,
 )
-from buildmatrix.net.http.failures import TEMPORARY_STATUSES, RequestError, retry_after
 from buildmatrix.net.http.requests import HttpResponse, Requests
 from buildmatrix.net.registry.credentials import RegistryLogin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.judge.composition import VendorBytes
-from buildmatrix.reports.fleet.drift import bytes_more
+from buildmatrix.reports.fleet.assembly import bytes_more
 from buildmatrix.reports.fleet.model import FleetChange, FleetDrift, FleetResult
 
 # Images: one that is judged for two backends is pulled once

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from buildmatrix.base.text import printable
-from buildmatrix.facts.inventory.npm import PREFIX
+from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     DistributionBytes,

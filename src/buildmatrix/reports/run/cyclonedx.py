@@ -42,8 +42,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from buildmatrix.base.text import printable
-from buildmatrix.catalogue.model import Confidence
-from buildmatrix.catalogue.names import demangle
+from buildmatrix.catalogue.model import Confidence, demangle
 from buildmatrix.judge.composition import NativeComponent, SbomComponent, SystemComponent
 from buildmatrix.judge.model import VERDICT_RANK
 from buildmatrix.reports.json_form import TOOL, Json

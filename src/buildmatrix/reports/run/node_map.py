@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.architectures import Support
+from buildmatrix.catalogue.drivers import Support
 from buildmatrix.judge.model import DeviceFit, NodeFit, TargetResult, Verdict
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.sections import STATES

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from buildmatrix.facts.binaries.model import Elf
-from buildmatrix.facts.device_code.model import DeviceCode
+from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Stats
 from buildmatrix.images import store
-from buildmatrix.sources.state import journal
-from buildmatrix.sources.state.folder import State
-from buildmatrix.sources.state.journal import BuildRecord
+from buildmatrix.sources.state import folder
+from buildmatrix.sources.state.folder import BuildRecord, State
 from buildmatrix.sources.state.target_layers import detach_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -57,8 +55,8 @@ RECORD = BuildRecord(
     config=None,
     loaded=False,
     tags=(),
-    inventory=journal.file_sha256(FILES.inventory),
+    inventory=folder.file_sha256(FILES.inventory),
     seconds=1.0,
 )
-journal.write(FILES, RECORD)
+folder.write(FILES, RECORD)
 detach_layers(FILES, IMAGE, Inventory(), print)
