@@ -262,6 +262,8 @@ class Store:
         if self._files is not None:
             try:
                 data = self._files.read(self._kind, name, self._largest)
+            except NotADirectoryError:  # writing reports it
+                data = None
             except OSError as error:
                 path = self._files.folder / self._kind / name
                 self._cache.report_failure(path, "be read", reason(error))

@@ -116,7 +116,7 @@ class FolderStorage(EntryStorage):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(self.folder / kind / name, flags)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
