@@ -175,7 +175,7 @@ def test_rules_say_what_they_are_and_have_their_page() -> None:
     rule = rules["BM401"]
     assert rule["helpUri"].endswith("/docs/rules/BM401.md")
     assert rule["help"]["markdown"].startswith("# BM401: foreign-device-code")
-    assert rule["fullDescription"]["text"] == "A file holds device code for another backend."
+    assert rule["fullDescription"]["text"] == "A file contains device code for another backend."
     assert rule["properties"]["tags"] == ["accelerator", "device-code"]
     assert "security-severity" not in rule["properties"]
     # GitHub asks it of rules without a result, too.
