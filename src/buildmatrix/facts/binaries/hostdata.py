@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from buildmatrix.facts.device_code import fat_binaries
@@ -146,7 +146,8 @@ class HostData:
         return self._device.ended if needle in NEEDLES else _NAMES[needle] in self.marks
 
 
-# In a single pass over the beginning of a file, of which more and more is known.
+# In a single pass, with the finders of `facts.binaries.reader`, which can seek. Here bytes arrive
+# in order and are dropped once searched; only a window is held in memory.
 
 
 #: Bytes behind a magic number that must be available before a container is read: its tables, and
@@ -168,17 +169,15 @@ class SearchResults:
 
 
 class StreamSearch:
-    """Searches `regions`, in file order, of a file that is known from its first byte on.
+    """Searches `regions`, in file order, of a file passed to `feed` from its first byte on.
 
     With `code_only`, executable regions are searched only for names.
     """
 
-    def __init__(
-        self, source: ByteSource, regions: Sequence[Region], *, code_only: bool = False
-    ) -> None:
+    def __init__(self, regions: Sequence[Region], *, code_only: bool = False) -> None:
         self._regions = list(regions)
         self._code_only = code_only
-        self._source = _KnownBytes(source)
+        self._source = _WindowSource()
         self._position = 0
         #: End of the last container.
         self._covered = 0
@@ -213,11 +212,20 @@ class StreamSearch:
             self._marks.marks(),
         )
 
-    def search_to(self, end: int, *, final: bool = False) -> None:
-        """Search the bytes up to `end`; with `final`, also those held back until more follow."""
-        self._source.end = end
+    def feed(self, data: bytes) -> None:
+        """Search the next bytes of the file."""
+        self._source.add(data)
+        self._advance(final=False)
+
+    def finish(self) -> None:
+        """Search the bytes held back; no more bytes will follow."""
+        self._advance(final=True)
+
+    def _advance(self, *, final: bool) -> None:
         while self._step(final=final):
-            pass
+            self._source.drop(self._position - BEFORE)
+        # Bytes between and behind loaded segments are not searched.
+        self._source.drop(self._position - BEFORE)
 
     def _step(self, *, final: bool) -> bool:
         """Do the next piece of work; return False if there is none, or if it needs more bytes."""
@@ -331,23 +339,43 @@ class StreamSearch:
         return self._code_only and region.executable
 
     def _window(self, stop: int, region: Region) -> Window:
-        low = max(region.offset, self._position - BEFORE)
+        low = max(self._source.start, region.offset, self._position - BEFORE)
         data = self._source.read(low, min(stop + AFTER, region.end, self._source.end) - low)
         return Window(low, data, self._position - low, stop - low)
 
 
 @dataclass(slots=True)
-class _KnownBytes:
-    """The bytes of a source up to `end`."""
+class _WindowSource:
+    """A `ByteSource` of the most recent bytes."""
 
-    source: ByteSource
-    end: int = 0
-    #: True if a read asked for bytes that are still to come.
+    #: File offset of the first byte held.
+    start: int = 0
+    #: True if a read asked for bytes that were dropped or are still to come.
     crossed: bool = False
+    _data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def end(self) -> int:
+        """File offset behind the last byte received."""
+        return self.start + len(self._data)
+
+    def add(self, data: bytes) -> None:
+        """Append the next bytes."""
+        self._data += data
+
+    def drop(self, before: int) -> None:
+        """Release the bytes before the file offset `before`."""
+        count = min(before - self.start, len(self._data))
+        if count > 0:
+            del self._data[:count]
+            self.start += count
 
     def read(self, offset: int, length: int) -> bytes:
         """See `ByteSource.read`."""
-        if length > 0 and offset + length > self.end:
+        if length <= 0:
+            return b""
+        if not self.start <= offset or offset + length > self.end:
             self.crossed = True
-        length = min(length, self.end - offset)
-        return self.source.read(offset, length) if length > 0 else b""
+        if offset < self.start:
+            return b""
+        return bytes(memoryview(self._data)[offset - self.start : offset - self.start + length])

@@ -30,7 +30,7 @@ from buildmatrix.facts.elf.headers import (
 )
 from buildmatrix.facts.elf.layout import CachedSource, Layout
 from buildmatrix.facts.elf.model import Elf, Section
-from buildmatrix.facts.elf.search import Region, device_regions, host_regions
+from buildmatrix.facts.elf.search import CHUNK, Region, device_regions, host_regions
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import ByteSource
 
@@ -64,11 +64,12 @@ class HeadReader:
     """
 
     def __init__(self, source: ByteSource, size: int) -> None:
-        self._source = source
         self._size = size
         self._prefix = Prefix(source)
         self._plan: ReadingPlan | None = None
         self._search: StreamSearch | None = None
+        #: Offset up to which the bytes were searched.
+        self._searched = 0
 
     @property
     def offset(self) -> int:
@@ -97,7 +98,7 @@ class HeadReader:
         self._advance()
         if self._plan is None or self._search is None:
             return None
-        self._search.search_to(self.offset, final=True)
+        self._search.finish()
         return collect_head(self._size, self._prefix, self._plan, self._search.results)
 
     def _advance(self) -> None:
@@ -108,8 +109,12 @@ class HeadReader:
             self._plan = plan_reading(headers, self._size)
             # Nothing in device code is for the host's loader.
             regions = () if headers.machine in codeobject.CODE_OBJECT_KINDS else self._plan.regions
-            self._search = StreamSearch(self._source, regions, code_only=self._plan.separate)
-        self._search.search_to(self.offset)
+            self._search = StreamSearch(regions, code_only=self._plan.separate)
+        while data := self._prefix.read(
+            self._searched, min(CHUNK, self._prefix.end - self._searched)
+        ):
+            self._search.feed(data)
+            self._searched += len(data)
 
 
 # Section table at the end of an ELF file, read from a stream that misses the middle.
@@ -288,9 +293,9 @@ def begins_device_code(copies: Sequence[bytes], section: str) -> bool:
     kinds = _DISTINCT_SECTIONS[section]
     places: list[set[tuple[int, str | None]]] = []
     for copy in copies:
-        region = Region(0, len(copy), None, executable=False)
-        search = StreamSearch(BytesSource(copy), [region])
-        search.search_to(len(copy), final=True)
+        search = StreamSearch([Region(0, len(copy), None, executable=False)])
+        search.feed(copy)
+        search.finish()
         device_codes = search.results.device_code
         places.append(
             {(code.offset, code.arch) for code in device_codes if code.arch and code.kind in kinds}
