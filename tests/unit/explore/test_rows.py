@@ -64,7 +64,7 @@ def test_the_rows_of_a_layer_add_up_to_it(shown: Exploration) -> None:
 
 
 def test_waste_of_a_distribution_is_that_of_its_verdict(shown: Exploration) -> None:
-    verdicts = shown.verdicts
+    verdicts = shown.files.verdicts
     for item in shown.views["distributions"]:
         if item.kind == "distribution":
             assert item.wasted == verdicts[item.key].foreign_bytes

@@ -13,7 +13,7 @@ from loopback import answering, redirecting
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client, Credentials
-from buildmatrix.net.http.addresses import parse
+from buildmatrix.net.http.addresses import Login, parse
 from buildmatrix.net.http.machine_indexes import Index
 
 LOGIN = ("me", "s3cret/word")
@@ -102,7 +102,7 @@ def test_netrc_is_for_its_hosts_only(tmp_path: Path) -> None:
     credentials = Credentials((), {"NETRC": str(netrc)})
     login = credentials.of(parse("https://A.example.com/simple/"))
     assert login is not None
-    assert (login.user, login.password) == ("x", "y")
+    assert login.header == Login.basic("x", "y", "netrc").header
     assert credentials.of(parse("https://b.example.com/simple/")) is None
     assert credentials.of(parse("http://a.example.com/simple/")) is None
 
