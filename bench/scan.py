@@ -34,11 +34,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from memory import Watch
+
+from buildmatrix.base.data import replace
 
 LARGE = 100_000_000
 JOBS = Path(__file__).with_name("readers.py")

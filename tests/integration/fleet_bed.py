@@ -13,7 +13,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
@@ -25,6 +25,7 @@ from distributed.utils import get_mp_context
 from fault_proxy import FaultProxy
 
 from buildmatrix.api.functions import fleet_scan
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.fleet import context

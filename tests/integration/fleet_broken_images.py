@@ -9,7 +9,6 @@ import json
 import random
 import tarfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bench.fleet_registry import CONFIGURATION, LAYER, MANIFEST, tarred
 from fleet_bed import IMPATIENT, Bed, Run
 from fleet_checks import Ending, Fault, check, check_equal
 
+from buildmatrix.base.data import replace
 from buildmatrix.reports.fleet.model import FleetResult
 
 # An image that is broken or hostile

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fleet_bed import Bed, Run
 from loopback import Misdeed, Request
 
+from buildmatrix.base.data import replace
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult
 

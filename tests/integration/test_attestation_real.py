@@ -13,7 +13,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +24,7 @@ from conftest import ROOT, Buildmatrix, stack_program
 from debian_registry import DebianRegistry, debian_registry
 from verdict_cases import ALL, GOOD
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.images.oci.documents import (

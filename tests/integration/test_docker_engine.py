@@ -14,13 +14,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from docker_project import HERE, MIRROR, NETWORK, PYTHON, Project, docker_project
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     BuildError,
     ComponentError,

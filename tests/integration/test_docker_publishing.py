@@ -14,7 +14,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from docker_project import HERE, Project, docker_project
 from scripts.stack import engine as stack_engine
 from scripts.stack.layout import Layout
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.engines.docker.engine import DockerEngine

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import replace
 
 import pytest
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import read_truth
 from headcases import assert_says_no_more, fed, whole
+
+from buildmatrix.base.data import replace
 
 pytestmark = pytest.mark.network
 

@@ -5,7 +5,6 @@ What holds for every page is in `test_pages.py`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ from browser import THEMES, Page, Theme, opened
 from PIL import Image
 from playwright.sync_api import Browser
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Finding, Fix, TargetResult
 from buildmatrix.reports.run import html

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from loader_roots import (
     variables,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.loader.resolver import Resolution, resolve, resolve_opened
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from loader_roots import (
     variables,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.loader.resolver import Resolution, Resolver
 
 MACHINE = platform.machine()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets

@@ -15,7 +15,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from layer_archives import differences, of_folder
 from raw_archives import BASE, END, WITNESSES, entry
 from verdict_cases import GOOD
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.facts.inventory.model import Inventory

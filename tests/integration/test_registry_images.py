@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import shutil
 import subprocess
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from components import missing
 from layer_archives import differences, of_folder
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine

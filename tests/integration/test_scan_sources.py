@@ -11,12 +11,12 @@ import time
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
 from buildmatrix.facts.inventory.model import Inventory, Stats

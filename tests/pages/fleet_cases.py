@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import (

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import fleet_cases
 from preflight_cases import hostile_preflight, preflight
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.drivers import Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread

@@ -17,11 +17,12 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from loopback import LoopbackServer, Misdeed, Request, Response, Serve
+
+from buildmatrix.base.data import replace
 
 JSON = "application/vnd.pypi.simple.v1+json"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")

@@ -16,7 +16,6 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 from loopback import LoopbackServer, Request, Response
+
+from buildmatrix.base.data import replace
 
 GITHUB = "https://token.actions.githubusercontent.com"
 WORKFLOW = "https://github.com/acme/inferno/.github/workflows/release.yml@refs/tags/1.4.0"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,

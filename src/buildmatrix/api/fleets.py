@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UsageError, describe_extra, most_severe
 from buildmatrix.commands.options import (
     CommandOptions,

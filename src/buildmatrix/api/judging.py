@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 from buildmatrix.commands.options import AuditOptions, ScanOptions, list_sources
 from buildmatrix.commands.workspace import CommandResult, Workspace

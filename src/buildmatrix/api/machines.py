@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,

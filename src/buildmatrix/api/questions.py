@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.api.judging import more_waivers
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.commands.options import (
     CommandOptions,

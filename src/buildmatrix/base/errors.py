@@ -7,9 +7,10 @@ sentences. `cli` prints it unchanged and exits with `exit_code`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from buildmatrix.base.text import printable
 
@@ -58,8 +59,7 @@ class UsageError(BuildmatrixError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Error in a file that a user wrote."""
 
     message: str

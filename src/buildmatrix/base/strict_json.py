@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from buildmatrix.base.threads import prepare_type
 
@@ -71,8 +70,7 @@ def check_spelling(value: Any, kind: Any) -> None:
     _check_spelling(value, _shape(kind))
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Shape(Struct):
     """The objects of a type: their fields by folded name, or the type of their free keys."""
 
     fields: dict[str, tuple[str, _Shape]]

@@ -15,10 +15,13 @@ import operator
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from buildmatrix.base.data import field_names, is_record, replace
 
 # CI runners obey `::command::` at the beginning of a line
 # (https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]`
@@ -108,8 +111,7 @@ def in_markup(char: str) -> str:
     return f"&#{ord(char)};" if char in ":#" else visible(char)
 
 
-@dataclass(frozen=True, slots=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """Syntax of a whole output, as far as sanitizing depends on it."""
 
     #: Writes a character that must not stand there as it is.
@@ -275,7 +277,7 @@ def each_text(
                 key in value and value[key] is item for key, item in pairs.items()
             )
             return value if unchanged else pairs
-        return with_changes(value, _names(kind))
+        return with_changes(value, field_names(kind))
 
     def with_changes(value: Any, names: Sequence[str]) -> Any:
         differing = {}
@@ -302,12 +304,7 @@ def _kind(kind: Any) -> Any:
         return tuple
     if issubclass(kind, Mapping):
         return Mapping
-    return kind if is_dataclass(kind) else None
-
-
-@cache
-def _names(data: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(data) if field.init)
+    return kind if is_record(kind) else None
 
 
 # Numbers and lists

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeVar, get_args
+
+from msgspec import Struct, field
 
 from buildmatrix.catalogue.entries import CatalogueEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
@@ -44,8 +45,7 @@ class InvalidConditionError(ValueError):
     """A condition that the container runtime cannot read; it does not start the container."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True):
     """Known properties of a node; None or empty for unknown ones."""
 
     versions: Mapping[str, Numbers | None] = field(default_factory=dict)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.entries import CacheEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import distribution
@@ -41,8 +43,7 @@ _FILE_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(Struct, frozen=True):
     """A cache, or the package files of one folder."""
 
     #: The folder.
@@ -60,8 +61,7 @@ class Leftover:
     evidence: tuple[Evidence, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SplitInventory:
+class SplitInventory(Struct, frozen=True):
     """An inventory in two."""
 
     installed: Inventory

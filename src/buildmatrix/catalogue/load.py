@@ -7,12 +7,15 @@ up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.catalogue import entries, tables
 from buildmatrix.catalogue.datafile import read, read_file
@@ -40,8 +43,7 @@ CONFIDENCE: Mapping[Basis, Confidence] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Owned(Generic[EntryT_co]):
+class Owned(Struct, Generic[EntryT_co], frozen=True):
     """An entry, and its owner."""
 
     entry: EntryT_co

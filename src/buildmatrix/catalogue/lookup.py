@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import parse_specifiers, version_or_none
 from buildmatrix.catalogue.datafile import replacement
@@ -38,8 +40,7 @@ from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryMatch:
+class LibraryMatch(Struct, frozen=True):
     """A backend that a library belongs to."""
 
     owned: Owned[LibraryEntry]
@@ -333,8 +334,7 @@ def file_name(file: File | PythonLoad) -> str:
     return file.path.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class BackendBuild:
+class BackendBuild(Struct, frozen=True):
     """Differences between images of one backend and of others."""
 
     title: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -187,8 +188,7 @@ EvidenceKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """A fact that a catalogue entry gives a vendor to."""
 
     kind: EvidenceKind
@@ -231,8 +231,7 @@ DistributionKind = Literal[
 ReplacementAction = Literal["use", "remove", "index", "keep", "set"]
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """Fix for a distribution on another backend."""
 
     action: ReplacementAction
@@ -243,8 +242,7 @@ class Replacement:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionMatch:
+class DistributionMatch(Struct, frozen=True):
     """The catalogue's statement about one name and version.
 
     `weight` is `neutral` if it is no evidence; such a match still has the backend of the build
@@ -284,8 +282,7 @@ class DistributionMatch:
         return any(replacement.action == "index" for replacement in self.replace.values())
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRoute:
+class IndexRoute(Struct, frozen=True):
     """One place that serves builds of a family of distributions; never a URL."""
 
     #: Family that it serves: `torch`.
@@ -295,8 +292,7 @@ class IndexRoute:
     toolkit: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """One release of a family, and the places that serve its builds for one backend."""
 
     family: str
@@ -306,8 +302,7 @@ class Release:
     routes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BackendEntry:
+class BackendEntry(Struct, frozen=True):
     """One backend of the data files."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
 from packaging.markers import InvalidMarker, default_environment
 
 from buildmatrix.base.parsing import holds, requirement_or_none
@@ -48,8 +48,7 @@ def runtime_of_build(local: str) -> str | None:
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
-@dataclass(frozen=True, slots=True)
-class NearestRelease:
+class NearestRelease(Struct, frozen=True):
     """A release that has a build, and its place."""
 
     release: str
@@ -57,8 +56,7 @@ class NearestRelease:
     route: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A release without a build for a runtime of a backend."""
 
     release: str
@@ -158,8 +156,7 @@ _LINUX = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Required:
+class Required(Struct, frozen=True):
     """One requirement line of a distribution."""
 
     #: Normalized.

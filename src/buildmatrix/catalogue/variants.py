@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.catalogue.drivers import READY, Grade, architectures, grade, is_beyond, toolkit_of
@@ -26,8 +27,7 @@ State = Literal["yes", "no", "unknown"]
 RUNNING: tuple[Grade, ...] = (*READY, "jit")
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """One property, and its meaning in the catalogue."""
 
     namespace: str
@@ -52,8 +52,7 @@ class Promise:
         return vendor is not None and catalogue.vendor_of(backend) != vendor
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Support of machines for a feature, with the reason where it is missing or unknown."""
 
     state: State
@@ -177,8 +176,7 @@ def _toolkit(
 _Property = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class VariantChoice:
+class VariantChoice(Struct, frozen=True):
     """The variant of a release that the machines take."""
 
     #: None if none of them certainly fits.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.options import (
     cache_option,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import cache
 
 import click
 
 from buildmatrix.api.building import build, describe_images
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from buildmatrix.api.fleets import FleetAuditOptions, FleetScanOptions, fleet_audit, fleet_scan
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli.options import add_global_options, option, take
 from buildmatrix.cli.output import REPORT_FILE, Output, writes

@@ -6,13 +6,14 @@ import gc
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_OK, ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (

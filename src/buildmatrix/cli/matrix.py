@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.api.building import LockOptions, lock, report_bases
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from buildmatrix.base.text import JSON, JSON_LINE, STYLED, count
 from buildmatrix.cli.console import align, complain, say

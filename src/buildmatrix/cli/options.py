@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial, wraps
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import (
 import click
 from click.shell_completion import CompletionItem
 
+from buildmatrix.base.data import replace
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
 from buildmatrix.engines.choice import AUTO, NAMES

@@ -6,11 +6,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli.console import write, write_data
 from buildmatrix.cli.options import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.base.errors import Problem, SpecError, UsageError
@@ -38,8 +38,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9.]*")
 _FARTHEST = "999999999"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheKey:
+class CacheKey(Struct, frozen=True):
     """The key of one target on one node class, with its parts."""
 
     target: str

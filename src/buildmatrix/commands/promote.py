@@ -7,9 +7,11 @@ anything is written; an interrupted run can be repeated, and continues.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -32,8 +34,7 @@ from buildmatrix.reports.run.saved import merge
 from buildmatrix.reports.verify import Promotion, TagMove
 
 
-@dataclass(slots=True)
-class MoveProgress:
+class MoveProgress(Struct):
     """Progress of a run; `code` is its exit code."""
 
     moves: list[TagMove]

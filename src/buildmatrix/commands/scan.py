@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.commands.options import ScanOptions

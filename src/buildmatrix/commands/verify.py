@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import date, timedelta
+
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.base.text import count, listing, printable
@@ -30,8 +31,7 @@ _STATES: dict[GateState, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionDemands:
+class AdmissionDemands(Struct, frozen=True):
     """Requirements for admitting an image."""
 
     backend: str
@@ -48,8 +48,7 @@ class AdmissionDemands:
     certificates: CertificateCheck | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SignedVerdict:
+class SignedVerdict(Struct, frozen=True):
     """A verdict with its signer and location."""
 
     place: str
@@ -57,8 +56,7 @@ class SignedVerdict:
     verdict: TargetVerdict
 
 
-@dataclass(slots=True)
-class VerifiedEnvelopes:
+class VerifiedEnvelopes(Struct):
     """Envelopes after verification: verdicts with a trusted signature, and refusals."""
 
     signed: list[SignedVerdict] = field(default_factory=list)

@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_OK, ComponentError, UsageError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import safe
@@ -116,8 +119,7 @@ def _silent() -> AbstractContextManager[Progress]:
     return nullcontext(Silent())
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Struct, frozen=True):
     """A project on this machine, as all calls see it.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 INVENTORY = "inventory.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """Machine-specific settings of a build; never part of generated files."""
 
     #: Prefix for every base image, `localhost:5000/`; empty for none.
@@ -40,8 +40,7 @@ class Surroundings:
     builder_patience: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ingredients:
+class Ingredients(Struct, frozen=True):
     """Inputs of an image, for an engine that does not run Dockerfiles."""
 
     spec: Spec
@@ -49,8 +48,7 @@ class Ingredients:
     lock: Lock
 
 
-@dataclass(frozen=True, slots=True)
-class BuildJob:
+class BuildJob(Struct, frozen=True):
     """One target to build and scan."""
 
     id: str
@@ -80,8 +78,7 @@ class BuildJob:
     ingredients: Ingredients | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuildOutcome:
+class BuildOutcome(Struct, frozen=True):
     """Result of a successful job."""
 
     id: str
@@ -104,8 +101,7 @@ class BuildOutcome:
     has_layers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(Struct, frozen=True):
     """Result of publishing."""
 
     #: Target → digest in the registry.
@@ -115,8 +111,7 @@ class Pushed:
     error: BuildmatrixError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageFacts(Struct, frozen=True):
     """Facts of an image, as reported by its engine."""
 
     digest: str
@@ -131,8 +126,7 @@ class ImageFacts:
     layers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """Result of a command in a container."""
 
     exit_code: int
@@ -146,8 +140,7 @@ class RunResult:
 Run = Callable[[Sequence[str], float], RunResult]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAccess:
+class DeviceAccess(Struct, frozen=True):
     """Devices of this machine to expose to a container; none by default."""
 
     #: Character devices: absolute paths, the same inside.
@@ -174,8 +167,7 @@ class DeviceAccess:
 NO_DEVICES = DeviceAccess()
 
 
-@dataclass(frozen=True, slots=True)
-class Facilities:
+class Facilities(Struct, frozen=True):
     """Facts of the engine's machine."""
 
     #: Available container runtimes: `runc`, `nvidia`.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count, listing, printable, shown, size
 from buildmatrix.commands.why.files import file_id
@@ -22,8 +23,7 @@ _MOST_FINDINGS = 12
 Tone = Literal["", "bad", "weak"]
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
+class Detail(Struct, frozen=True):
     """One field; without a name, it continues the previous one."""
 
     name: str

@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.run import SourceGraph
@@ -46,8 +49,7 @@ VIEWS: tuple[ViewName, ...] = ("layers", "distributions", "libraries", "vendors"
 FileFact = Binary | Artefact | Container | ClosedFile
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Item:
+class Item(Struct, frozen=True, eq=False):
     """One row, and the rows below it. All texts are safe to display.
 
     Items are compared by identity: a view may have the same name twice.
@@ -74,8 +76,7 @@ def name_key(item: Item) -> tuple[bool, str, str]:
     return item.kind == "rest", item.name.casefold(), item.note
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Owner of a file: a distribution, a system package, a leftover, or just its folder."""
 
     kind: ItemKind
@@ -83,8 +84,7 @@ class Holder:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """All files with a row, and their holders."""
 
     #: By path.
@@ -105,8 +105,7 @@ class Files:
     foreign: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Exploration:
+class Exploration(Struct, frozen=True):
     """All data that the screen shows of one SOURCE."""
 
     #: Label in answers: `dir:/srv/venv`.
@@ -139,8 +138,7 @@ class Row(NamedTuple):
     is_open: bool = False
 
 
-@dataclass(slots=True)
-class Filters:
+class Filters(Struct):
     """Filters of a view."""
 
     text: str = ""
@@ -148,7 +146,7 @@ class Filters:
     vendor: str = ""
     wasted: bool = False
     #: Hidden kinds of rows: `added`, `removed`, `modified`.
-    hidden: set[str] = field(default_factory=set)
+    hidden: set[str] = msgspec.field(default_factory=set)
 
     @property
     def is_searching(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable, shown
 from buildmatrix.catalogue.leftovers import SplitInventory, split_leftovers
 from buildmatrix.catalogue.load import Catalogue, load

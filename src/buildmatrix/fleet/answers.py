@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date
 from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.fleet.model import Subject, WorkerSettings

@@ -9,11 +9,12 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import count, printable

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.text import listing
@@ -40,8 +40,7 @@ _MOST_REFUSED = 3
 _MOST_NAMED = 5
 
 
-@dataclass(slots=True)
-class RepositoryAccess:
+class RepositoryAccess(Struct):
     """Access of workers, by address, to one repository."""
 
     given: dict[str, None] = field(default_factory=dict)

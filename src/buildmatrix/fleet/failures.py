@@ -13,8 +13,9 @@ import errno
 import itertools
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.text import printable, shown
@@ -51,8 +52,7 @@ def describe_timeout(what: str, limit: float) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Failure of an operation."""
 
     #: One sentence, safe to display; empty for no failure.
@@ -96,8 +96,7 @@ class RequeuedError(Exception):
     """A question was not asked, since another one got a temporary failure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingOptions:
+class WaitingOptions(Struct, frozen=True, kw_only=True):
     """Waiting times for registries, in seconds."""
 
     #: Without any useful answer; and if others get some.
@@ -112,8 +111,7 @@ class WaitingOptions:
         return min(self.first_pause * 2.0 ** min(failed, 30), self.last_pause)
 
 
-@dataclass(slots=True)
-class _RegistryState:
+class _RegistryState(Struct):
     #: Time of its last useful answer, and questions without one since then.
     answered: float = float("-inf")
     failing: set[object] = field(default_factory=set)

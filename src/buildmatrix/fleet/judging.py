@@ -10,11 +10,12 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import evidence
@@ -131,8 +132,7 @@ def _word_pattern(backends: frozenset[str]) -> re.Pattern[str]:
 IMAGE = "image"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageQuestion:
+class ImageQuestion(Struct, frozen=True):
     """Question about one image."""
 
     subject: Subject
@@ -166,8 +166,7 @@ class ImageQuestion:
         return tuple(node for node in self.settings.node_classes if node.name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedImage:
+class JudgedImage(Struct, frozen=True):
     """Result about the files of an image for one backend."""
 
     #: Without data from the image's documents, see `add_image`.

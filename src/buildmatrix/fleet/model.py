@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.reports.fleet.model import BackendBy, FleetResult
@@ -40,16 +42,14 @@ class Subject:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendPattern:
+class BackendPattern(Struct, frozen=True, kw_only=True):
     """References with a backend in their name: `*/rocm-*=rocm`."""
 
     pattern: str
     backend: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
+class WorkerSettings(Struct, frozen=True, kw_only=True):
     """Settings for every worker, sent once. They contain no secrets, and nothing local.
 
     Credentials stay where they are: a worker reads the Docker configuration, the environment and
@@ -81,8 +81,7 @@ class WorkerSettings:
 Work = Callable[[WorkerSettings, Argument], Answer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerAnswer:
+class WorkerAnswer(Struct, frozen=True, kw_only=True):
     """Part of every answer: whether a retry may help, and messages."""
 
     #: True if a problem may be temporary, so that a retry may help.
@@ -95,8 +94,7 @@ class WorkerAnswer:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTask:
+class LayerTask(Struct, frozen=True, kw_only=True):
     """A layer that must be read before an image can be judged."""
 
     #: An image that contains it, by digest.
@@ -107,8 +105,7 @@ class LayerTask:
     media_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDone(WorkerAnswer):
+class LayerDone(WorkerAnswer, frozen=True, kw_only=True):
     """Result of reading one layer."""
 
     digest: str
@@ -119,8 +116,7 @@ class LayerDone(WorkerAnswer):
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageTask(WorkerAnswer):
+class ImageTask(WorkerAnswer, frozen=True, kw_only=True):
     """An image by its digest, with missing inputs of its verdict."""
 
     subject: Subject
@@ -146,8 +142,7 @@ class ImageTask(WorkerAnswer):
     left_out: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageDone(WorkerAnswer):
+class ImageDone(WorkerAnswer, frozen=True, kw_only=True):
     """Result of judging one image."""
 
     #: At least one: an undecided one with the reason if it could not be judged. Without data of the
@@ -160,8 +155,7 @@ class ImageDone(WorkerAnswer):
     is_kept: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
+class ClusterOptions(Struct, frozen=True, kw_only=True):
     """Choice of workers."""
 
     #: Local processes; 0 for one per core.
@@ -173,8 +167,7 @@ class ClusterOptions:
 # Repositories
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """Location of a file; equal files of many repositories are one task."""
 
     #: Name in the fleet.
@@ -190,8 +183,7 @@ class Holder:
     backend_by: BackendBy = "nothing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditTask:
+class AuditTask(Struct, frozen=True, kw_only=True):
     """A file that declares distributions, for one backend, with all files that it reads.
 
     It holds bytes and no local paths: a worker needs neither git nor the repository.
@@ -208,8 +200,7 @@ class AuditTask:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditDone(WorkerAnswer):
+class AuditDone(WorkerAnswer, frozen=True, kw_only=True):
     """Result of judging one file; `again` if an index did not respond."""
 
     #: At least one per holder: an undecided one if it could not be judged.

@@ -6,8 +6,10 @@ Nothing is guessed: a pod without an answer has no node class, and a sentence re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.node_classes.comparing import ClassChooser
@@ -23,8 +25,7 @@ _HOST = "cpu"
 _Expression = tuple[str, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDemands:
+class NodeDemands(Struct, frozen=True):
     """A pod's demands on its node."""
 
     #: Empty while the pod is pending.

@@ -12,11 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.text import count, listing, printable
@@ -190,8 +190,7 @@ def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
     return document.items
 
 
-@dataclass(slots=True)
-class _PodImage:
+class _PodImage(Struct):
     """Data about one image from all pods."""
 
     places: dict[str, None] = field(default_factory=dict)

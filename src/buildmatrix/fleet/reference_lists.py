@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.base.text import count, listing, printable
 from buildmatrix.catalogue.model import matches_any
@@ -23,8 +25,7 @@ _PLACES = 10
 OWNER_LABELS = ("app.kubernetes.io/part-of", "team")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectSettings:
+class SubjectSettings(Struct, frozen=True, kw_only=True):
     """Settings for lists of any kind."""
 
     #: Globs on `NAME`, `NAME:TAG` and `HOST/NAME:TAG` of images to exclude.
@@ -43,8 +44,7 @@ class SubjectSettings:
     jobs: int = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectList:
+class SubjectList(Struct, frozen=True, kw_only=True):
     """Result of one source, or of all."""
 
     subjects: tuple[Subject, ...] = ()

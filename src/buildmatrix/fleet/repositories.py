@@ -12,11 +12,13 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+from msgspec import Struct
+
 from buildmatrix.base import child
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.base.text import count, printable, shown
 from buildmatrix.fleet.reference_lists import read_text
@@ -29,8 +31,7 @@ _OWNER = re.compile(r"\s+owner=(\S+)$")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class Repository(Struct, frozen=True, kw_only=True):
     """A local repository."""
 
     #: Name in the fleet: relative to its source folder, or as in a list.
@@ -42,8 +43,7 @@ class Repository:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repositories:
+class Repositories(Struct, frozen=True, kw_only=True):
     """Repositories of some sources."""
 
     repositories: tuple[Repository, ...]

@@ -10,11 +10,13 @@ import hashlib
 import posixpath
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import count, printable
@@ -54,8 +56,7 @@ NO_BACKEND = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPlan:
+class AuditPlan(Struct, frozen=True, kw_only=True):
     """Tasks of an audit."""
 
     tasks: tuple[AuditTask, ...]
@@ -64,8 +65,7 @@ class AuditPlan:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _RepositoryContents:
+class _RepositoryContents(Struct):
     """Contents of one repository."""
 
     tasks: list[AuditTask] = field(default_factory=list)
@@ -151,8 +151,7 @@ def _read_repository(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _RepositoryReader:
+class _RepositoryReader(Struct, frozen=True):
     """Reader of one repository."""
 
     entries: Mapping[str, TreeEntry]

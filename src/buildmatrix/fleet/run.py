@@ -11,9 +11,12 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count
 from buildmatrix.fleet.answers import add_subject
@@ -64,8 +67,7 @@ _MOST_WORKERS = 4
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(Struct, frozen=True, kw_only=True):
     """Steps for an image; see `fleet.work`."""
 
     #: In this process, before anything is submitted to a worker.
@@ -234,8 +236,7 @@ class _FleetRun(Run):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _SubjectWorkers:
+class _SubjectWorkers(Struct, frozen=True):
     """Coroutines that submit subjects to the cluster, limited by the number of slots."""
 
     run: _FleetRun

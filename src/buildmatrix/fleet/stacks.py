@@ -19,10 +19,10 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.leftovers import in_caches
 from buildmatrix.catalogue.load import Catalogue

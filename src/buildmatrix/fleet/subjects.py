@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.parsing import natural
@@ -42,8 +43,7 @@ from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference, is_host, is_repository, is_tag, split_host
 
 
-@dataclass(frozen=True, slots=True)
-class ListedNames:
+class ListedNames(Struct, frozen=True):
     """The names in a list, as far as received."""
 
     names: tuple[str, ...]
@@ -101,8 +101,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 _LONGEST_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class _ParsedSource:
+class _ParsedSource(Struct, frozen=True):
     """A parsed source."""
 
     source: str
@@ -111,8 +110,7 @@ class _ParsedSource:
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class _RepositoryTags:
+class _RepositoryTags(Struct, frozen=True):
     """Tags of one repository."""
 
     tags: tuple[str, ...] = ()
@@ -344,8 +342,7 @@ def _describe_omissions(
 MOST_SUBJECTS = 500_000
 
 
-@dataclass(frozen=True, slots=True)
-class Lister:
+class Lister(Struct, frozen=True):
     """Inputs of lists; the registry is opened when it is first needed."""
 
     settings: SubjectSettings

@@ -9,12 +9,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 from distributed import Client, Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
+from msgspec import Struct
 
 from buildmatrix import __version__
 from buildmatrix.base.errors import BuildmatrixError, ComponentError
@@ -45,8 +45,7 @@ _MARK = b"a run was here"
 _PATIENCE = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Versions of an installation: different ones may judge an image differently."""
 
     buildmatrix: str
@@ -153,8 +152,7 @@ class RunPlugin(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkAnswer(Generic[Answer]):
+class WorkAnswer(Struct, Generic[Answer], frozen=True):
     """Answers with their time and worker; else why that worker is unfit."""
 
     #: Answers of the first one or more pieces of work, in order.
@@ -317,8 +315,7 @@ _FOR_EACH_THREAD = 2
 _FEWEST = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece(Generic[Argument, Answer]):
+class _Piece(Struct, Generic[Argument, Answer], frozen=True):
     argument: Argument
     key: str
     #: The address of a worker, and its answer.

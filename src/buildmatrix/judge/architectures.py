@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.drivers import READY, grade, is_bound, is_portable
@@ -142,8 +143,7 @@ _MOST_KERNELS = 3
 _LONGEST_NAME = 80
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
+class _Gap(Struct, frozen=True):
     """Objects of one file that lack code for some GPUs which its other objects have."""
 
     file: CodeFile

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, size
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
@@ -33,8 +35,7 @@ _NAMED = ("bundled", "tool")
 _WHOLLY = ("native", "pure", "meta", "default-build")
 
 
-@dataclass(frozen=True, slots=True)
-class Unopened:
+class Unopened(Struct, frozen=True):
     """The files of one distribution that were not opened, or only in part."""
 
     #: Binaries that were not opened.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from buildmatrix.catalogue.model import Confidence, EvidenceKind
 
 # Requirements and native components, from the bytes of distributions and their SBOMs (PEP 770)
 
 
-@dataclass(frozen=True, slots=True)
-class NativeComponent:
+class NativeComponent(Struct, frozen=True):
     """A file that is, or contains, a component of an accelerator's vendor."""
 
     path: str
@@ -33,8 +34,7 @@ class NativeComponent:
     in_sbom: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SbomComponent:
+class SbomComponent(Struct, frozen=True):
     """A component that an SBOM of a distribution names."""
 
     #: Package URL.
@@ -47,8 +47,7 @@ class SbomComponent:
 # Bytes by owner and requirement line
 
 
-@dataclass(frozen=True, slots=True)
-class VendorBytes:
+class VendorBytes(Struct, frozen=True):
     """Bytes that belong to one vendor."""
 
     #: Empty for what belongs to none.
@@ -58,8 +57,7 @@ class VendorBytes:
     wasted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FileBytes:
+class FileBytes(Struct, frozen=True):
     """One of the largest files."""
 
     path: str
@@ -71,8 +69,7 @@ class FileBytes:
     wasted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionBytes:
+class DistributionBytes(Struct, frozen=True):
     """One distribution, or all that belongs to none."""
 
     #: Empty for what belongs to no distribution.
@@ -98,8 +95,7 @@ class DistributionBytes:
     sbom: tuple[SbomComponent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBytes:
+class LayerBytes(Struct, frozen=True):
     """One layer of an image, the lowest first."""
 
     #: Instruction that made it; empty if the image does not record it.
@@ -112,8 +108,7 @@ class LayerBytes:
     is_base: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SystemComponent:
+class SystemComponent(Struct, frozen=True):
     """A package that the system's package manager installed."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import listing, size
@@ -29,8 +30,7 @@ from buildmatrix.matrix.model import NodeClass
 # A product of another backend is refused earlier, as a mistake in the specification.
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """One thing that cannot be so beside another."""
 
     #: The key that is wrong, or one of two that are.

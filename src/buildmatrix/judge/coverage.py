@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.drivers import READY, Grade, architectures, grade, is_bound
@@ -40,8 +41,7 @@ _OF_TENSORRT = ("engine", "timing")
 _TEXT = ("compute_", "spir", "nvptx", "amdgcn", "amdgpu")
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     """One compiled network, or alternative objects for different machines."""
 
     #: The file, the archive or the cache.
@@ -196,8 +196,7 @@ _FEW = 50
 WORTH = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class CodeObjects:
+class CodeObjects(Struct, frozen=True):
     """Objects that were compiled for the same architectures."""
 
     architectures: tuple[str, ...]
@@ -286,8 +285,7 @@ def prevailing(device: str, objects: Sequence[CodeObjects]) -> Grade | None:
 _TO_BE_LINKED = "lto-ir"
 
 
-@dataclass(frozen=True, slots=True)
-class CodeFile:
+class CodeFile(Struct, frozen=True):
     """A file with device code for the backend of the image."""
 
     evidence: Evidence
@@ -304,8 +302,7 @@ class CodeFile:
         return self.evidence.path
 
 
-@dataclass(frozen=True, slots=True)
-class CodeHolder:
+class CodeHolder(Struct, frozen=True):
     """Holder of device code: a distribution, a system package, or a file without an owner."""
 
     #: How a message names it.
@@ -323,8 +320,7 @@ class CodeHolder:
         return tuple(sorted({arch for file in self.files for arch in file.architectures}))
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """Grade of the code of a file or a holder on one GPU."""
 
     #: `unknown` where none of it is for this GPU by its name, and not all of it has one.
@@ -340,8 +336,7 @@ class Served:
         return self.grade == "none" and self.is_certain
 
 
-@dataclass(frozen=True, slots=True)
-class HolderCoverage:
+class HolderCoverage(Struct, frozen=True):
     """Coverage of one GPU by one holder: its best file's, or that of most objects."""
 
     holder: CodeHolder
@@ -350,8 +345,7 @@ class HolderCoverage:
     files: tuple[Served, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredDevice:
+class RequiredDevice(Struct, frozen=True):
     """A GPU that a target has to run on."""
 
     #: `sm_90`, `gfx942`.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, EvidenceKind
@@ -52,8 +54,7 @@ HELD: tuple[EvidenceKind, ...] = ("bundled", "tool", "device-code", "static")
 _PACKED = 0.33
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSizeRange:
+class PackedSizeRange(Struct, frozen=True):
     """Bytes of a wheel or a layer that carry the device code of one binary.
 
     The bounds differ where the binary was not read to its end.
@@ -126,8 +127,7 @@ def is_base(item: Evidence) -> bool:
 _MOST_PARTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """An import statement, and the catalogue's match of the imported distribution."""
 
     statement: PythonImport

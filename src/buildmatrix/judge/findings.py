@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.model import Evidence, demangle
@@ -109,8 +110,7 @@ USES: Mapping[Reach | None, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedEvidence:
+class OwnedEvidence(Struct, frozen=True):
     """Evidence about one vendor in one distribution, or outside of distributions."""
 
     #: `name==version`; None for files that no distribution owns.

@@ -10,8 +10,8 @@ combinations that were tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.drivers import architectures, support, support_of

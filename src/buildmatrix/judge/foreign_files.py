@@ -5,8 +5,8 @@ BM201 to BM203, BM301, BM401, BM501 and BM502.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence

@@ -10,10 +10,10 @@ missing symbols.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from packaging.specifiers import SpecifierSet
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers

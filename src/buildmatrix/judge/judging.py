@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import TypeVar
 
 import msgspec
 import packaging
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue import match
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import Catalogue, load
@@ -112,8 +113,7 @@ OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")
 OF_FILES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files")
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """Findings, verdicts and composition of one target."""
 
     findings: tuple[Finding, ...]

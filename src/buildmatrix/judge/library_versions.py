@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.base.parsing import parse_version, requirement_or_none, version_or_none
@@ -30,8 +30,7 @@ from buildmatrix.matrix.kinds import Numbers, compare, numbers
 # Versions of the backend's runtime in an image
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """One runtime library, or a copy that is linked into a file."""
 
     #: `12.8`, or `12` if only the line is known; None if unknown.
@@ -150,8 +149,7 @@ def _find_versions(image: ImageSubject, item: Evidence) -> Iterator[str]:
 _ROLES = ("runtime", "dnn", "comm", "math")
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedVersion:
+class ExpectedVersion(Struct, frozen=True):
     """The version of a library that a distribution was built with."""
 
     version: Numbers
@@ -159,8 +157,7 @@ class ExpectedVersion:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeastVersion:
+class LeastVersion(Struct, frozen=True):
     """Minimum version of a distribution that metadata requires."""
 
     version: str
@@ -284,8 +281,7 @@ def expected_version(
 LibraryCopy = Binary | ClosedFile
 
 
-@dataclass(frozen=True, slots=True)
-class InFront:
+class InFront(Struct, frozen=True):
     """An older library that the loader takes in place of the one that came with who links it."""
 
     #: The distribution that links it, and the entry.

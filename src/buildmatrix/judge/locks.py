@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import PurePath
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import parse_version, version_or_none
 from buildmatrix.base.text import count, listing, shown
 from buildmatrix.catalogue.load import Catalogue

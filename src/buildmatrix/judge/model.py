@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeVar, get_args
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from buildmatrix.catalogue.drivers import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
@@ -39,8 +39,7 @@ FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "u
 GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
 
-@dataclass(frozen=True, slots=True)
-class SpecChange:
+class SpecChange(Struct, frozen=True):
     """One entry of a specification that a fix requires, under the backend of its target."""
 
     #: `torch` routes the torch family; the others are about the distribution `name`.
@@ -51,8 +50,7 @@ class SpecChange:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """Result of resolving and auditing a fix; see `audit.fixing`."""
 
     #: True if the finding is gone, and no new one came; None if it could not be tried.
@@ -64,8 +62,7 @@ class Trial:
     saved_installed: Spared = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """Fix of a finding."""
 
     #: One of `FIX_KINDS`.
@@ -84,8 +81,7 @@ class Fix:
         return self.tried is None or self.tried.works is not False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True, kw_only=True):
     """Acceptance of a finding: its source, reason, owner and last day."""
 
     #: A `[[waive]]` table, the ignored advisories of the policy, a report of before, or a rule that
@@ -157,8 +153,7 @@ class Finding:
         return tuple(self.distribution.split(", ")) if self.distribution else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Failure that makes a distribution `broken`."""
 
     #: Cause of a failing import: a file that it loads and that links a library that is missing
@@ -237,8 +232,7 @@ def keep_worst(worst: dict[Key, Verdict], key: Key, verdict: Verdict) -> None:
         worst[key] = verdict
 
 
-@dataclass(frozen=True, slots=True)
-class AuditTotals:
+class AuditTotals(Struct, frozen=True):
     """Bytes of a lock, before anything of it is installed."""
 
     #: All wheels together, and their files once they are installed.
@@ -251,8 +245,7 @@ class AuditTotals:
     foreign_at_least: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BuilderAttempt:
+class BuilderAttempt(Struct, frozen=True):
     """A builder that was named and had a target, and how that ended."""
 
     builder: str
@@ -260,8 +253,7 @@ class BuilderAttempt:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StagedImage:
+class StagedImage(Struct, frozen=True):
     """An image in a registry without a tag."""
 
     #: With its host: `ghcr.io/acme/inferno`.
@@ -290,8 +282,7 @@ class FitReason:
     distribution: str | None = field(default=None, metadata=IN_MEMORY)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFit:
+class DeviceFit(Struct, frozen=True):
     """Support of one GPU of a node class by an image's device code."""
 
     #: `sm_90`, `gfx942`.
@@ -326,8 +317,7 @@ class NodeFit:
         return self.state == "undecided" and not self.reasons[0].waived
 
 
-@dataclass(frozen=True, slots=True)
-class ClimbedRung:
+class ClimbedRung(Struct, frozen=True):
     """Result of one rung with an image, on the machine of its build."""
 
     rung: Rung

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing, shown
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, architectures, is_met
@@ -33,8 +35,7 @@ GridState = tuple[NodeState, FitReason]
 _MOST_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """Reason for an image's state on one node class."""
 
     state: NodeState

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue import drivers
@@ -21,8 +22,7 @@ from buildmatrix.matrix.kinds import Numbers, VersionRange, compare, numbers, ve
 from buildmatrix.matrix.model import NodeClass
 
 
-@dataclass(frozen=True, slots=True)
-class CompatPackage:
+class CompatPackage(Struct, frozen=True):
     """The user-space half of a newer driver in an image."""
 
     path: str
@@ -47,8 +47,7 @@ class CompatPackage:
         return bool(self.by) or (self.is_injected and self.is_newer(driver))
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDriver:
+class NodeDriver(Struct, frozen=True):
     """Support of the most demanding runtime by the driver of one node class."""
 
     node: NodeClass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import FIX_KINDS, SEVERITY_RANK, Finding, Severity
@@ -32,8 +33,7 @@ Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 Unknown = Literal["", "file", "wheel", "license", "node", "advisories"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule. Single findings may be milder or worse than `severity`; its page says when."""
 
     code: str

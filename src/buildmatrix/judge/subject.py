@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from msgspec import Struct
+
 from buildmatrix.base.text import PYPI
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
@@ -36,8 +38,7 @@ Answer = TypeVar("Answer")
 SubjectT = TypeVar("SubjectT", bound="Subject")
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(Struct, frozen=True):
     """A distribution in a lock or an image."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import build_of, distribution, library
@@ -58,8 +59,7 @@ _LOADING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TreeView:
+class TreeView(Struct, frozen=True):
     """One tree, as a target sees it."""
 
     backend: str

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.drivers import READY, architectures, grade, vendors
 from buildmatrix.catalogue.entries import ArtifactEntry
@@ -27,8 +29,7 @@ _MOST_NAMED = 8
 _FILE_VERSION = re.compile(r"\.so\.([0-9]+\.[0-9.]*[0-9])$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Machines:
+class _Machines(Struct, frozen=True):
     """One kind of machine that the target has to run on."""
 
     name: str
@@ -42,8 +43,7 @@ class _Machines:
         return f"{self.name} ({listing(self.architectures, _MOST_NAMED)})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reason:
+class _Reason(Struct, frozen=True):
     text: str
     severity: Severity
     #: True if it only names the node classes that leave it undecided.

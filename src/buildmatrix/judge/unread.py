@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.facts.inventory.model import Unread

@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
@@ -47,8 +49,7 @@ def verdicts(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Foreign:
+class _Foreign(Struct, frozen=True):
     """Foreign parts of one distribution."""
 
     evidence: Sequence[Evidence]

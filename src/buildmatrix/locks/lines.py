@@ -11,13 +11,14 @@ import codecs
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.markers import InvalidMarker
 from packaging.requirements import Requirement
 
 from buildmatrix.base import parsing, toml
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_marker, version_or_none
 from buildmatrix.base.text import remember
@@ -52,8 +53,7 @@ _SEMICOLON = re.compile(r"\s*;\s*")
 _MOST_SEMICOLONS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class RequirementLine:
+class RequirementLine(Struct, frozen=True):
     """One requirement of a user's file."""
 
     file: str
@@ -71,8 +71,7 @@ class RequirementLine:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Place of a requirement."""
 
     label: str
@@ -92,8 +91,7 @@ class Place:
         return Problem(message, self.label, self.number or None, column, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedRequirement:
+class LocatedRequirement(Struct, frozen=True):
     """A requirement with the place of its file, its folder or its repository."""
 
     #: As written; empty for an address alone.

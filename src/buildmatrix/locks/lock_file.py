@@ -8,10 +8,10 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError
@@ -26,8 +26,7 @@ from buildmatrix.locks.selection import LockSelection
 # Entries, of all platforms and extras, and their edges
 
 
-@dataclass(frozen=True, slots=True)
-class LockEdge:
+class LockEdge(Struct, frozen=True):
     """One dependency of an entry on another."""
 
     #: Normalized name.
@@ -41,8 +40,7 @@ class LockEdge:
     allows: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LockEntry:
+class LockEntry(Struct, frozen=True):
     """One entry of a lock."""
 
     name: str
@@ -69,8 +67,7 @@ class InconsistentLock(ValueError):
 # The file, read once, for its content and its state
 
 
-@dataclass(frozen=True, slots=True)
-class LockFile:
+class LockFile(Struct, frozen=True):
     """Content of a lock, and the selection from it."""
 
     selection: LockSelection
@@ -143,8 +140,7 @@ _HEADER = 20
 _ABOVE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class LockCommand:
+class LockCommand(Struct, frozen=True):
     """Inputs of a lock."""
 
     #: Relative to the folder in which the tool ran.

@@ -13,11 +13,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec import Struct
+
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import without_login
 from buildmatrix.images.store.cache import DAY, Cache
@@ -153,8 +155,7 @@ _DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")
 _TORCH = re.compile(r"\+(cu\d+|rocm[0-9.]+|xpu|cpu)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Pins:
+class Pins(Struct, frozen=True):
     """A lock whose files must be looked up, with its statements about their place."""
 
     lock: Lock
@@ -206,8 +207,7 @@ def find_files(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lookup:
+class _Lookup(Struct, frozen=True):
     """Lookups by uv of versions, in one call where possible."""
 
     uv: Uv

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from buildmatrix.facts.inventory.model import Unread
 
@@ -15,8 +16,7 @@ PUBLIC_FILES = "https://files.pythonhosted.org/"
 _REMOTE = re.compile(r"(?:git|hg|svn|bzr)\+|(?!file:)[A-Za-z][A-Za-z0-9.-]*:")
 
 
-@dataclass(frozen=True, slots=True)
-class LockedFile:
+class LockedFile(Struct, frozen=True):
     """One file of a locked package."""
 
     filename: str
@@ -37,18 +37,15 @@ class LockedFile:
 File = TypeVar("File", bound=LockedFile)
 
 
-@dataclass(frozen=True, slots=True)
-class Wheel(LockedFile):
+class Wheel(LockedFile, frozen=True):
     """A wheel of a locked package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sdist(LockedFile):
+class Sdist(LockedFile, frozen=True):
     """The source distribution of a locked package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """One locked distribution."""
 
     #: Normalized name (PEP 503).
@@ -77,8 +74,7 @@ class Package:
         return bool(self.source) and not _REMOTE.match(self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """Parts of a source that were neither selected nor defaults of its project."""
 
     #: Normalized names, sorted.
@@ -89,8 +85,7 @@ class LeftOut:
     more_groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(Struct, frozen=True):
     """The lock of one target."""
 
     path: Path
@@ -112,8 +107,7 @@ class Lock:
     away: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Staleness:
+class Staleness(Struct, frozen=True):
     """Reason why a lock does not fit its inputs."""
 
     reason: str
@@ -124,8 +118,7 @@ class Staleness:
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFacts:
+class SourceFacts(Struct, frozen=True):
     """Facts of a source distribution's files; no vendor is known here."""
 
     #: `Requires-Dist` lines of all wheels built of it; None if a build decides.

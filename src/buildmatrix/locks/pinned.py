@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.text import without_login
 from buildmatrix.base.toml import mapping, string, strings, tables

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError, UsageError
@@ -38,8 +38,7 @@ from buildmatrix.matrix.model import Target
 _PACKAGE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?\s*(?:==\s*([^\s;]+)|@\s*(\S+))")
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedNode:
+class ResolvedNode(Struct, frozen=True):
     """One resolved distribution."""
 
     name: str
@@ -108,8 +107,7 @@ TORCH_FAMILY = frozenset(
 INDEX_PROJECT = "buildmatrix-index"
 
 
-@dataclass(frozen=True, slots=True)
-class Twin:
+class Twin(Struct, frozen=True):
     """A distribution that is required in place of another."""
 
     name: str
@@ -121,8 +119,7 @@ class Twin:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UvPlan:
+class UvPlan(Struct, frozen=True):
     """uv's inputs beside the user's files."""
 
     excluded: frozenset[str] = frozenset()

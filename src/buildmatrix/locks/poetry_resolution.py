@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
+from msgspec import Struct, field
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -84,8 +84,7 @@ _MOST = 500_000
 SOURCE_KINDS = {"git": ("git",), "url": ("url",), "path": ("directory", "file"), "file": ("file",)}
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """One requirement of the project."""
 
     #: `file:line`.
@@ -95,8 +94,7 @@ class Root:
     is_optional: bool = False
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """One decision, and its untried candidates."""
 
     #: Length of the undo list, and positions in the lists of names, before the decision.

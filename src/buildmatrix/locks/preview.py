@@ -8,20 +8,20 @@ of a resolution are one value, so that targets with equal ones share it.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement, parse_version
 from buildmatrix.base.progress import Progress
@@ -63,8 +63,7 @@ REQUEST_FILE = "asked.in"
 _MOST_SOURCES = 30
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewedResolution:
+class PreviewedResolution(Struct, frozen=True):
     """uv's answer."""
 
     #: PEP 751.
@@ -208,7 +207,7 @@ class _Session:
             *(["--prerelease=allow"] if requirement_set.prerelease else []),
         ]
         # uv resolves only these requirements; the rest of the target does not matter.
-        self.target = dataclasses.replace(
+        self.target = replace(
             target,
             requirements=(str(folder / REQUEST_FILE),),
             pyproject=str(folder / "pyproject.toml"),
@@ -331,14 +330,14 @@ def packages_of(
     answer = entries_of(resolution.body.encode(), Path("pylock.toml"), "the resolution")[0]
     for package in answer.packages:
         node = resolution.nodes.get(package.name)
-        package = dataclasses.replace(
+        package = replace(
             package,
             place="",
             index=without_login(node.index) if node and node.index else package.index,
             via=tuple(sorted(set(_askers(node, resolution, target, lines)))) if node else (),
         )
         if package.name in {*built, *resolution.sources} or ":all:" in built:
-            package = dataclasses.replace(package, wheels=(), source_only=True)
+            package = replace(package, wheels=(), source_only=True)
         packages[package.name] = _filter_wheels(package, hashes.get(package.name))
     dropped = set(map(canonicalize_name, target.drop))
     for unbuilt in requirements.unbuilt:
@@ -355,10 +354,10 @@ def _filter_wheels(package: Package, hashes: set[str] | None) -> Package:
         return package
     wheels = tuple(wheel for wheel in package.wheels if wheel.sha256 in hashes)
     if wheels:
-        return dataclasses.replace(package, wheels=wheels)
+        return replace(package, wheels=wheels)
     pin = f"{package.name} {package.version}"
     unknown = f"the index has {pin} with other hashes than the requirement allows"
-    return dataclasses.replace(package, wheels=(), unknown=unknown)
+    return replace(package, wheels=(), unknown=unknown)
 
 
 def _askers(

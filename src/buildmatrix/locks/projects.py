@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks.lines import decode, load_toml, parse_requirement, read_bytes
@@ -32,8 +33,7 @@ _HEADER = re.compile(r"\s*\[\s*([^\[\]]*?)\s*\]")
 _TOO_MANY = "its extras ask for one another in too many ways"
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectRequirement:
+class ProjectRequirement(Struct, frozen=True):
     """One requirement of a project file."""
 
     #: The extra, `:` and the dependency group, or empty for unconditional requirements.
@@ -49,8 +49,7 @@ class ProjectRequirement:
         return canonicalize_name(self.parsed.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Struct, frozen=True):
     """The requirements of a `pyproject.toml`."""
 
     label: str

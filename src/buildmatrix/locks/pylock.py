@@ -14,12 +14,13 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base import toml
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import path_in, without_login
@@ -113,8 +114,7 @@ def _sha256(data: bytes) -> str:
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Origin of one package."""
 
     index: str | None
@@ -197,8 +197,7 @@ _FILES = ("wheels", "sdist", "archive", "vcs", "directory")
 _MISSING_ENTRY: Mapping[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class LockRecord:
+class LockRecord(Struct, frozen=True):
     """Content of `[tool.buildmatrix]`; empty if another tool wrote the lock."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)

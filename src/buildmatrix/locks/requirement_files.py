@@ -10,13 +10,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import without_login
@@ -65,8 +66,7 @@ _NAME = re.compile(r"(?:[^\s\[\]=]*::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*([^\[]*)"
 _PYTHON = re.compile(r"(==?)?\s*(3(?:\.[0-9]+)*)(\.?\*)?(?:[=\s]\S+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One element of `dependencies`, or of its `pip` section."""
 
     text: str
@@ -77,8 +77,7 @@ class Item:
     joined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CondaEnvironment:
+class CondaEnvironment(Struct, frozen=True):
     """Requirements of an environment."""
 
     conda: tuple[Item, ...]

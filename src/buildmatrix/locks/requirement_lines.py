@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_wheel_name
 from buildmatrix.base.text import path_in, without_login
@@ -38,8 +39,7 @@ from buildmatrix.locks.projects import Project, expand, narrow, read_project
 from buildmatrix.locks.selection import BrokenMarker, marker_holds
 
 
-@dataclass(frozen=True, slots=True)
-class Unbuilt:
+class Unbuilt(Struct, frozen=True):
     """A line that names something to build: a folder, a repository, an archive of sources."""
 
     #: Normalized name; without one, the last part of the address.
@@ -52,8 +52,7 @@ class Unbuilt:
     marker: str = ""
 
 
-@dataclass(slots=True)
-class RequirementSet:
+class RequirementSet(Struct):
     """Requirements of all sources."""
 
     #: Label → bytes of every file read.

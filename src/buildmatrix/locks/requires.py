@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import requirement_or_none
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Distribution
@@ -23,8 +25,7 @@ _ROUNDS = 20
 _LEFT_TO_ENVIRONMENT = frozenset({"distribute", "pip", "setuptools", "wheel"})
 
 
-@dataclass(frozen=True, slots=True)
-class Requires:
+class Requires(Struct, frozen=True):
     """One `Requires-Dist` line that names a present distribution."""
 
     name: str

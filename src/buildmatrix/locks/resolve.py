@@ -7,8 +7,9 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from buildmatrix.base import toml
 from buildmatrix.base.child import scratch
@@ -47,8 +48,7 @@ from buildmatrix.matrix.model import Spec, Target
 TWINS = "buildmatrix-twins.in"
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
+class Compiler(Struct, frozen=True):
     """Resolves one target."""
 
     uv: Uv

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.markers import InvalidMarker, Marker
 from packaging.specifiers import InvalidSpecifier
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.parsing import holds as evaluate
 from buildmatrix.base.parsing import parse_marker, parse_specifiers, parse_version, parse_wheel_name
@@ -176,8 +177,7 @@ def _parse(text: str) -> Marker:
 _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9]")
 
 
-@dataclass(frozen=True, slots=True)
-class LockSelection:
+class LockSelection(Struct, frozen=True):
     """Selected parts of a lock."""
 
     path: Path

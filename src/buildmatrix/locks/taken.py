@@ -11,13 +11,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base import child
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     BuildmatrixError,

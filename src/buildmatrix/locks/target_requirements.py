@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
@@ -168,8 +168,7 @@ def _origin(source: Mapping[str, object]) -> str:
 # copied sources, commands or tags. Those share one resolution (`group_questions`).
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """One target to resolve, with all inputs of its lock."""
 
     target: Target

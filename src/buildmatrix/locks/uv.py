@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base import child
@@ -339,8 +339,7 @@ _PASSED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Uv:
+class Uv(Struct, frozen=True):
     """A usable `uv`."""
 
     path: Path

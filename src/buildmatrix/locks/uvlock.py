@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.text import path_in, without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table

@@ -8,9 +8,10 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
+
+from msgspec import Struct, field
 
 from buildmatrix.base import toml
 from buildmatrix.base.errors import Problem, SpecError
@@ -23,8 +24,7 @@ MAX_TEXT = 4096
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A set of strings."""
 
     #: With its article, to stand after "this is not": `an image reference`.
@@ -129,8 +129,7 @@ class TooDeepError(ValueError):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Struct, frozen=True):
     """Offsets at which an entry begins: its key, and its value.
 
     The two are equal for elements of arrays. For `[table]` headers both are the header's key.
@@ -284,15 +283,13 @@ MAX_SIZE = 250_000
 MAX_PROBLEMS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
+class Float(Struct, frozen=True):
     """A number with a fraction, as written: `3.10` must not become 3.1 in a message."""
 
     written: str
 
 
-@dataclass(slots=True)
-class Problems:
+class Problems(Struct):
     """Collects everything that is wrong with one file.
 
     A *doubtful* problem may be the mere consequence of another one: a glob can match nothing
@@ -350,8 +347,7 @@ class Problems:
             raise SpecError(sorted(problems.values(), key=lambda p: (p.line or 0, p.column or 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The values of a TOML file and the index of their positions."""
 
     file: str

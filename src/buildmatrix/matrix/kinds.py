@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.matrix.document import MAX_TEXT, Kind
 
@@ -49,8 +50,7 @@ def compare(first: Numbers, second: Numbers) -> int:
     return (left > right) - (left < right)
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
+class VersionRange(Struct, frozen=True):
     """A version or a range in a node class."""
 
     #: As written.

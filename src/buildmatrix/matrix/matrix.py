@@ -14,6 +14,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import parse_specifiers, version_or_none
 from buildmatrix.base.text import listing
@@ -190,8 +192,7 @@ class Axes(NamedTuple):
     platforms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """The remaining points, and the excluded ones."""
 
     points: tuple[Point, ...]
@@ -362,8 +363,7 @@ def _words(point: Point) -> str:
 _SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """Part `number` of `count`; the first is 1."""
 
     number: int

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
@@ -51,8 +52,7 @@ def is_pylock(name: str) -> bool:
     return bool(_PYLOCK.fullmatch(name))
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """A place in a file that a user wrote; lines and columns count from 1."""
 
     file: str
@@ -63,8 +63,7 @@ class Position:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """User that runs inside the image."""
 
     name: str = "app"
@@ -72,8 +71,7 @@ class User:
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """Image references of the two stages; equal where a backend needs no separate build image."""
 
     build: str
@@ -83,8 +81,7 @@ class Base:
     final_at: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Smoke:
+class Smoke(Struct, frozen=True):
     """A command that must succeed inside the image, at one of the smoke levels."""
 
     name: str
@@ -94,8 +91,7 @@ class Smoke:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClass:
+class NodeClass(Struct, frozen=True):
     """A kind of machine that targets run on. Unspecified values are empty, or 0."""
 
     name: str
@@ -143,8 +139,7 @@ class NodeClass:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Waiver:
+class Waiver(Struct, frozen=True):
     """A finding that somebody accepted. Globs; an empty selector matches everything."""
 
     rule: str
@@ -157,8 +152,7 @@ class Waiver:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class CheckWaiver:
+class CheckWaiver(Struct, frozen=True):
     """Checks of one rung of `preflight` that may fail: somebody accepted it."""
 
     rung: str
@@ -170,8 +164,7 @@ class CheckWaiver:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedAdvisory:
+class AcceptedAdvisory(Struct, frozen=True):
     """An advisory that somebody accepted, under any of its names."""
 
     id: str
@@ -180,8 +173,7 @@ class AcceptedAdvisory:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class VulnerabilityPolicy:
+class VulnerabilityPolicy(Struct, frozen=True):
     """Advisory service, and the severity of its findings."""
 
     service: Literal["pypi", "osv"] = "pypi"
@@ -191,8 +183,7 @@ class VulnerabilityPolicy:
     ignore: tuple[AcceptedAdvisory, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSeverity:
+class RuleSeverity(Struct, frozen=True):
     """Severity of one rule's findings on one backend."""
 
     #: Code of the rule.
@@ -203,16 +194,14 @@ class RuleSeverity:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """One entry of a list of allowed or forbidden names, as written."""
 
     text: str
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+class Lists(Struct, frozen=True):
     """Allowed or forbidden names; keys are names of backends, or `*`."""
 
     #: A pattern for names, with an optional range of versions (PEP 440): `xgboost<3`.
@@ -223,8 +212,7 @@ class Lists:
     licenses: Mapping[str, tuple[Listed, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Thresholds and allowances; keys of the mappings are backend names or `*`."""
 
     allow_unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -265,16 +253,14 @@ class Policy:
         return self.gates.get(backend, self.gates.get("*", ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
+class Exclusion(Struct, frozen=True):
     """An excluded matrix point, with the user's reason."""
 
     id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """One point of the matrix, with every value that its build needs, fully expanded."""
 
     id: str
@@ -358,8 +344,7 @@ class Target:
         return f"{self.lock_file}[{','.join(parts)}]" if is_selected else self.lock_file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(Struct, frozen=True, kw_only=True):
     """A whole specification file."""
 
     path: Path

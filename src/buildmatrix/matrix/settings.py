@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os.path
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base import child
+from buildmatrix.base.data import field_names, required_names
 from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
 from buildmatrix.matrix.keys import CatalogueTable, SpecFile
 from buildmatrix.matrix.keys_settings import OverrideTable, TargetSettings
@@ -123,18 +123,18 @@ def build(
     convert: Callable[[object], object] = plain,
     **others: object,
 ) -> ModelT:
-    """A `model` (a dataclass) with the values of the keys that its fields are named after.
+    """A `model` with the values of the keys that its fields are named after.
 
     `position` is that of the table. `others` are fields that mean something else. What the table
     does not say is the model's default.
     """
     known = dict(others)
-    for item in dataclasses.fields(model):  # type: ignore[arg-type]  # each is a dataclass
-        if item.name not in known:
-            said: object = getattr(table, item.name, None)
-            said = table.at if item.name == "position" else convert(said)
-            if said is not None or item.default is item.default_factory is dataclasses.MISSING:
-                known[item.name] = said
+    for name in field_names(model):
+        if name not in known:
+            said: object = getattr(table, name, None)
+            said = table.at if name == "position" else convert(said)
+            if said is not None or name in required_names(model):
+                known[name] = said
     return model(**known)
 
 
@@ -169,8 +169,7 @@ def short_commit(folder: Path) -> str:
     return answer.stdout.decode().strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Filler:
+class Filler(Struct, frozen=True):
     """Fills in the texts of one target, and checks the results."""
 
     target: str

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
 from typing import ClassVar, Generic, Literal, TypeVar, cast, dataclass_transform
+
+from msgspec import Struct
 
 from buildmatrix.matrix.document import (
     Document,
@@ -51,8 +52,7 @@ _TYPES: dict[type, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SpecNode:
+class SpecNode(Struct, frozen=True):
     """One entry of a document, and the collector of its problems."""
 
     document: Document
@@ -92,8 +92,7 @@ class SpecNode:
         self.problem(f"{self.name} must be {noun}, but it is {found}", f"write `{instead}`")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(Struct, frozen=True):
     """A string of a document. `kind` is checked again after placeholders are filled in."""
 
     value: str
@@ -103,8 +102,7 @@ class SourceText:
     sound: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Shape(Generic[T_co]):
+class Shape(Struct, Generic[T_co], frozen=True):
     """The values that a place allows."""
 
     #: With its article: `a list of strings`.
@@ -326,8 +324,7 @@ Absent = Literal["wrong", "none", "empty"]
 Default = str | int | list[str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """One key of a table, as declared."""
 
     name: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, Problems
@@ -54,8 +56,7 @@ from buildmatrix.matrix.shapes import SourceText
 SelectingT = TypeVar("SelectingT", OverrideTable, SmokeTable, CheckWaiverTable)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetContext:
+class TargetContext(Struct, frozen=True):
     """State that all targets of a file share."""
 
     file: SpecFile

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.catalogue.model import matches
 from buildmatrix.facts.files import read_at_most, write_changed
@@ -83,8 +85,7 @@ _FAILING: frozenset[Rung] = frozenset({"compute", "collective", "memory", "cold-
 _LARGEST = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Expectations:
+class Expectations(Struct, frozen=True):
     """Earlier results of an image, or results from elsewhere."""
 
     baseline: PreflightTarget | None = None

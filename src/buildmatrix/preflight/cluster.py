@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from buildmatrix import __version__
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.progress import Silent
 from buildmatrix.catalogue.load import Catalogue, load

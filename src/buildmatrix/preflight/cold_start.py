@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.load import Catalogue
@@ -35,8 +36,7 @@ SLOWER, WORTH_S = 10, 0.5
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
+class ColdStart(Struct, frozen=True):
     """One cold start, in seconds."""
 
     #: Start of the container with its interpreter; None if it was already running.
@@ -51,8 +51,7 @@ class ColdStart:
         return (self.container or 0.0) + self.importing + self.first_call
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCaches:
+class KernelCaches(Struct, frozen=True):
     """Locations of compile caches: patterns of folders, and variables with folders."""
 
     folders: tuple[str, ...] = ()

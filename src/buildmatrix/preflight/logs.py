@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import Struct, field
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import prepare_type
@@ -65,8 +66,7 @@ class _Line(PodDescription, frozen=True, kw_only=True, rename={"kind": "buildmat
     signal: str = ""
 
 
-@dataclass(slots=True)
-class PodLog:
+class PodLog(Struct):
     """Output of one pod, as far as available."""
 
     #: Log that it was read from.

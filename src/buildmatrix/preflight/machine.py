@@ -13,9 +13,10 @@ import re
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from buildmatrix.base.parsing import natural
 from buildmatrix.base.text import count, listing
@@ -46,8 +47,7 @@ _KIND = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KernelLog:
+class KernelLog(Struct, frozen=True):
     """The readable part of the kernel's log."""
 
     text: str = ""
@@ -57,8 +57,7 @@ class KernelLog:
     unread: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFiles:
+class MachineFiles(Struct, frozen=True):
     """The files of a machine, below a folder that stands for its root."""
 
     root: Path = Path("/")
@@ -191,8 +190,7 @@ class MachineFiles:
         return self.root / path.lstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineFacts(Struct, frozen=True):
     """Facts about the devices of one backend."""
 
     backend: str

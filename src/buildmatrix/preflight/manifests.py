@@ -7,11 +7,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeAlias
 
 import yaml
+from msgspec import Struct, field
 
 from buildmatrix import __version__
 from buildmatrix.base.errors import UsageError
@@ -60,8 +61,7 @@ class UnansweredError(Exception):
         self.output, self.mark, self.is_planned = output, mark, is_planned
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Output of one command in a log; `exit_code` is None if its end is missing."""
 
     lines: tuple[str, ...] = ()
@@ -84,8 +84,7 @@ def plan_steps(rung: Rung, climb: Callable[[Run], object]) -> tuple[Step, ...]:
     return tuple(written)
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(Struct):
     """Answers commands from a log: each once, equal commands in order."""
 
     rung: Rung
@@ -146,8 +145,7 @@ _KEY, _VALUE = re.compile(rf"(?:{_PREFIX})?{_PART}"), re.compile(rf"(?:{_PART})?
 _TAINT = re.compile(r"([^=:]+)(?:=([^:]*))?(?::(\w+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestRun:
+class ManifestRun(Struct, frozen=True):
     """One image to run on the machines of a node class."""
 
     target: Target

@@ -15,10 +15,10 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import prepare_type
@@ -96,8 +96,7 @@ exec(compile({source!r}, "probe", "exec"))
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCall:
+class ProbeCall(Struct, frozen=True):
     """A command line that runs a probe, and the mark of its answers."""
 
     command: tuple[str, ...]

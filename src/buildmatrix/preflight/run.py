@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from buildmatrix import __version__
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -70,8 +72,7 @@ _CODES: dict[RungState, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RungInputs:
+class RungInputs(Struct, frozen=True):
     """Inputs of the rungs."""
 
     subject: Subject

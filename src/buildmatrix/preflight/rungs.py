@@ -7,10 +7,12 @@ a machine has no device of the backend at all, the image is neither checked nor 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.engines.model import Run
@@ -203,8 +205,7 @@ _LEVELS: Mapping[str, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _VisibleDevices:
+class _VisibleDevices(Struct, frozen=True):
     """Devices of a backend as seen by a container."""
 
     backend: str

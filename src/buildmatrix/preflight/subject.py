@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from msgspec import Struct
+
 from buildmatrix.base.text import count, listing, printable
 from buildmatrix.judge.model import IF_KNOWN
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
@@ -22,8 +24,7 @@ from buildmatrix.reports.terminal import Painter, wrapped
 State = Literal["ok", "none", "low", "partly", "missing", "wrong", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorLine:
+class DoctorLine(Struct, frozen=True):
     """One thing that was checked."""
 
     state: State
@@ -31,8 +32,7 @@ class DoctorLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostDevices:
+class HostDevices(Struct, frozen=True, kw_only=True):
     """Devices of one backend that were seen."""
 
     backend: str
@@ -47,8 +47,7 @@ class HostDevices:
     runtimes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class Measure(Struct, frozen=True, kw_only=True):
     """One thing that a check measured."""
 
     #: The file, or the device that a line of the kernel's log is about.
@@ -61,8 +60,7 @@ class Measure:
     holds: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCheck:
+class NodeCheck(Struct, frozen=True, kw_only=True):
     """Result of one check of the catalogue on this machine."""
 
     id: str
@@ -85,8 +83,7 @@ class NodeCheck:
 Origin = Literal["machine", "image", "mounted", "unknown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappedLibrary:
+class MappedLibrary(Struct, frozen=True, kw_only=True):
     """A library of a vendor that a process has mapped."""
 
     path: str
@@ -101,8 +98,7 @@ class MappedLibrary:
     deleted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLibraries:
+class ProcessLibraries(Struct, frozen=True, kw_only=True):
     """Libraries of accelerator vendors that a process has mapped."""
 
     pid: int
@@ -234,8 +230,7 @@ CheckState = Literal["ok", "drift", "undecided"]
 ClassState = Literal["ok", "drift", "undecided", "no-nodes"]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDifference:
+class NodeDifference(Struct, frozen=True):
     """A field in which machines differ from their class."""
 
     state: Literal["drift", "undecided"]
@@ -247,8 +242,7 @@ class NodeDifference:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassCheck:
+class ClassCheck(Struct, frozen=True, kw_only=True):
     """One class, and the machines that are of it."""
 
     name: str
@@ -263,8 +257,7 @@ class ClassCheck:
     not_compared: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uncovered:
+class Uncovered(Struct, frozen=True, kw_only=True):
     """Machines with devices that are of no class."""
 
     backend: str
@@ -275,8 +268,7 @@ class Uncovered:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeClassCheck:
+class NodeClassCheck(Struct, frozen=True, kw_only=True):
     """Result of `node-classes check`."""
 
     schema: Literal["buildmatrix/node-classes/1"] = "buildmatrix/node-classes/1"

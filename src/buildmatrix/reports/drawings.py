@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix.base.text import each_text, shown
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import Answer, Edge, Node
@@ -44,8 +46,7 @@ def short(text: str, most: int = LONGEST) -> str:
 MOST_BOXES = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """One node of a picture."""
 
     id: str
@@ -59,8 +60,7 @@ class Box:
     asked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
+class Arrow(Struct, frozen=True):
     """One edge of a picture."""
 
     source: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -16,6 +15,9 @@ from inspect import signature
 from pathlib import Path, PurePath
 from typing import Any
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError, describe_extra
 from buildmatrix.base.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
 
@@ -56,8 +58,7 @@ def time_of_writing() -> datetime:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """Facts about the place that a text goes to."""
 
     #: Columns, and whether colors are shown.
@@ -92,8 +93,7 @@ class Destination:
         return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """One format of one kind of document."""
 
     name: str

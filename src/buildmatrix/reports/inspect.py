@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
+import msgspec
+from msgspec import Struct
+
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.elf.model import Elf
@@ -20,8 +23,7 @@ from buildmatrix.reports.why.words import made_by
 # Data; JSON uses these names
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """Share of one vendor in a wheel, in one role."""
 
     vendor: str
@@ -33,8 +35,7 @@ class Share:
     architectures: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Machines:
+class Machines(Struct, frozen=True):
     """Requirements on the machine that runs it."""
 
     #: Source: a target and its node classes.
@@ -44,19 +45,17 @@ class Machines:
     archs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """One distribution, or with an empty name all files that none owns."""
 
     name: str
     version: str
     size: int
     #: Backend → bytes of its files and device code, the most first.
-    backends: Mapping[str, int] = field(default_factory=dict)
+    backends: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerShare:
+class LayerShare(Struct, frozen=True):
     """One layer of an image."""
 
     #: Instruction that made it; empty if the image does not record it.
@@ -66,11 +65,10 @@ class LayerShare:
     hidden: int
     #: Files of it that matter to an accelerator or to Python.
     files: int
-    backends: Mapping[str, int] = field(default_factory=dict)
+    backends: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """Device code of one architecture, in all files together."""
 
     backend: str
@@ -85,8 +83,7 @@ class Architecture:
     use: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VariantUse:
+class VariantUse(Struct, frozen=True):
     """Use of a wheel variant by the machines of a node class, or of a target without any."""
 
     machines: str
@@ -95,8 +92,7 @@ class VariantUse:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseVariant:
+class ReleaseVariant(Struct, frozen=True):
     """A wheel variant: that of a distribution, or one of a release on an index."""
 
     label: str
@@ -108,8 +104,7 @@ class ReleaseVariant:
     uses: tuple[VariantUse, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """Totals of a wheel, an image or a tree."""
 
     files: int
@@ -122,8 +117,7 @@ class Contents:
     machines: Machines | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """Everything about one file (an ELF object, a file of device code, a wheel), or one tree."""
 
     path: str

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import fields
 from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix import __version__
+from buildmatrix.base.data import field_names, is_record
 from buildmatrix.base.strict_json import check_spelling, parse_json
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.judge.model import IF_KNOWN, IN_MEMORY, Finding
@@ -33,8 +35,7 @@ _VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(Struct, frozen=True, kw_only=True):
     """Tool that wrote a document."""
 
     name: Literal["buildmatrix"] = TOOL
@@ -63,8 +64,9 @@ def plain(value: Any) -> Any:
     # Most values are texts, and what follows asks much of each.
     if value is None or isinstance(value, str | int):
         return value
-    if is_dataclass(value) and not isinstance(value, type):
-        names, optional = _names(type(value))
+    kind: Any = type(value)
+    if is_record(kind):
+        names, optional = _names(kind)
         held = ((key, getattr(value, name)) for name, key in names.items())
         return {key: plain(item) for key, item in held if item is not None or key not in optional}
     if isinstance(value, Mapping):
@@ -82,10 +84,10 @@ def key(name: str) -> Mapping[str, str]:
 @cache
 def _names(kind: Any) -> tuple[Mapping[str, str], frozenset[str]]:
     """Fields in the JSON form → keys, and the keys that are left out where None."""
-    in_json = list(_in_json(kind))
+    known = _in_json(kind)
     return (
-        {field.name: field.metadata.get("json key", field.name) for field in in_json},
-        frozenset(field.name for field in in_json if field.metadata == IF_KNOWN),
+        {name: data.get("json key", name) for name, data in known.items()},
+        frozenset(name for name, data in known.items() if data == IF_KNOWN),
     )
 
 
@@ -94,8 +96,12 @@ def _required(kind: Any) -> list[str]:
     return [name for name in names if name not in optional]
 
 
-def _in_json(kind: Any) -> Iterator[Field[Any]]:
-    return (field for field in fields(kind) if field.metadata != IN_MEMORY)
+def _in_json(kind: Any) -> dict[str, Mapping[str, str]]:
+    """Fields in the JSON form → metadata. Those of a Struct have none."""
+    known: dict[str, Mapping[str, str]] = {name: {} for name in field_names(kind)}
+    if not issubclass(kind, msgspec.Struct):
+        known = {item.name: item.metadata for item in fields(kind)}
+    return {name: item for name, item in known.items() if item != IN_MEMORY}
 
 
 def parse(data: bytes, kind: type[Document]) -> Document:
@@ -138,7 +144,7 @@ def schema(kind: type, title: str) -> dict[str, Json]:
 
 def _classes(kind: Any) -> Iterator[tuple[str, type]]:
     """Name and class of each data class that a type is made of, itself included."""
-    if is_dataclass(kind) and isinstance(kind, type):
+    if is_record(kind):
         yield kind.__name__, kind
         for hint in get_type_hints(kind).values():
             yield from _classes(hint)
@@ -150,17 +156,17 @@ def _close_object(kind: type, definition: Mapping[str, Any]) -> dict[str, Json]:
     """The schema of an object that has all of its properties, and no others."""
     properties: dict[str, Json] = {}
     hints = get_type_hints(kind)
-    for field in _in_json(kind):
-        value = _exact(definition["properties"][field.name])
-        keys = get_args(next(iter(get_args(hints[field.name])), None))
+    for name, data in _in_json(kind).items():
+        value = _exact(definition["properties"][name])
+        keys = get_args(next(iter(get_args(hints[name])), None))
         if "additionalProperties" in value and keys:
             # A table whose keys are a few texts has all of them.
             value = _object(dict.fromkeys(keys, value["additionalProperties"]), keys)
-        if field.metadata == IF_KNOWN:
+        if data == IF_KNOWN:
             (value,) = (item for item in value["anyOf"] if item != {"type": "null"})
-        if (kind, field.name) in _VALUES:
-            value = {"enum": list(_VALUES[kind, field.name])}
-        properties[field.name] = value
+        if (kind, name) in _VALUES:
+            value = {"enum": list(_VALUES[kind, name])}
+        properties[name] = value
     return _object(properties, _required(kind))
 
 

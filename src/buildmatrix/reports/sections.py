@@ -7,9 +7,11 @@ nothing of what a report is about.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import size
 
 # States: one table for all reports
@@ -66,8 +68,7 @@ def cut(text: str, most: int | None) -> str:
 # Sections: rows under headings, sentences, or items
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One line of a table."""
 
     cells: tuple[str, ...]
@@ -78,8 +79,7 @@ class Row:
     is_loud: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A thing with what there is to say about it, such as a finding."""
 
     #: Its state, such as a severity; and what that was before.
@@ -100,8 +100,7 @@ class Item:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One answer."""
 
     name: str

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import IF_KNOWN, Acceptance, Gate, GateState
 from buildmatrix.judge.registry import rule_of
@@ -57,8 +59,7 @@ Reason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """One reason not to admit an image."""
 
     reason: Reason
@@ -98,8 +99,7 @@ class Proof:
     severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(Struct, frozen=True, kw_only=True):
     """Answer of `verify` about one image."""
 
     schema: Literal["buildmatrix/verification/1"] = "buildmatrix/verification/1"
@@ -178,8 +178,7 @@ def _details(proof: Proof) -> Iterator[str]:
 MoveState = Literal["moved", "already", "failed", "not-tried"]
 
 
-@dataclass(frozen=True, slots=True)
-class TagMove:
+class TagMove(Struct, frozen=True):
     """One tag, and the image that it is to name."""
 
     #: `ghcr.io/acme/inferno:1.4.0-cpu`
@@ -192,8 +191,7 @@ class TagMove:
     state: MoveState = "not-tried"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
+class Promotion(Struct, frozen=True, kw_only=True):
     """Result of `promote`."""
 
     schema: Literal["buildmatrix/promotion/1"] = "buildmatrix/promotion/1"

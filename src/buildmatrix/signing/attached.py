@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import decode_json
 from buildmatrix.images.oci.documents import (
@@ -278,8 +280,7 @@ _MAX_TOTAL_BYTES = 64 << 20
 _TYPES = ("", EMPTY, IN_TOTO, ENVELOPE)
 
 
-@dataclass(frozen=True, slots=True)
-class AttachedEnvelope:
+class AttachedEnvelope(Struct, frozen=True):
     """An envelope attached to an image, or the reason why it is unusable."""
 
     #: Digest of its manifest, or its tag.
@@ -403,8 +404,7 @@ CYCLONEDX = "https://cyclonedx.org/bom"
 Signer: TypeAlias = PrivateKey | KeylessSigner
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A predicate about an image."""
 
     #: ID of its target.

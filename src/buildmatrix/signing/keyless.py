@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError, describe_extra
 from buildmatrix.base.text import printable, shown
@@ -209,8 +210,7 @@ _ISSUER_DER = "1.3.6.1.4.1.57264.1.8"
 _MAX_TEXT = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Identity of a signer: a subject, and the URL of its issuer."""
 
     #: `https://github.com/acme/inferno/.github/workflows/release.yml@refs/tags/1.4.0`. In accepted

@@ -12,11 +12,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.threads import prepare_type
@@ -72,8 +72,7 @@ class _EncryptedKey(msgspec.Struct, frozen=True):
     ciphertext: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PublicKey:
+class PublicKey(Struct, frozen=True):
     """A key to verify signatures."""
 
     key: EllipticCurvePublicKey | Ed25519PublicKey
@@ -96,8 +95,7 @@ class PublicKey:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateKey:
+class PrivateKey(Struct, frozen=True):
     """A key to sign with."""
 
     key: EllipticCurvePrivateKey | Ed25519PrivateKey

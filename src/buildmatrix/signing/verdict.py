@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
+import msgspec
+from msgspec import Struct
+
 from buildmatrix.images.store.cache import source_digest
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.model import (
@@ -38,12 +41,11 @@ from buildmatrix.reports.run.model import Report, ReportTool, whole
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedPolicy:
+class JudgedPolicy(Struct, frozen=True, kw_only=True):
     """`[policy]` for the backend of one target."""
 
     #: Code of a rule → severity of its findings.
-    severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
+    severities: Mapping[str, PolicySeverity] = msgspec.field(default_factory=dict)
     #: Required gates.
     gates: tuple[str, ...] = ()
     #: `digest`, `tag` or `none`; empty for the rule's default.
@@ -56,11 +58,11 @@ class JudgedPolicy:
     allow_unresolved: tuple[str, ...] = ()
     forbid_env: tuple[str, ...] = ()
     #: Name of a budget (`max-size`) → bytes, or layers.
-    budgets: Mapping[str, int] = field(default_factory=dict)
+    budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
     #: `distributions`, `libraries` and `licenses` → entries as written; kinds without entries are
     #: omitted.
-    allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allow: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    forbid: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 def effective_policy(policy: Policy, target: Target) -> JudgedPolicy:
@@ -115,8 +117,7 @@ def _common_and_own(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T
 PREDICATE_TYPE = "urn:buildmatrix:verdict:1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedTarget:
+class JudgedTarget(Struct, frozen=True, kw_only=True):
     """The judged point of the matrix."""
 
     id: str
@@ -159,8 +160,7 @@ class JudgedFinding:
     accepted: Acceptance | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingCounts:
+class FindingCounts(Struct, frozen=True, kw_only=True):
     """Numbers of findings; accepted ones are counted separately."""
 
     error: int = 0

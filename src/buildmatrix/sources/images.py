@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     BuildmatrixError,
     ComponentError,
@@ -275,8 +278,7 @@ class RegistryImage(Installed):
             yield LayeredTree(layers)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDocuments:
+class ImageDocuments(Struct, frozen=True):
     """Documents that describe one image of one platform, by its digest."""
 
     reference: Reference

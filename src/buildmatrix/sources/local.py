@@ -7,13 +7,14 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.parsing import parse_wheel_name, split_variant
 from buildmatrix.base.text import path_in, remember

@@ -14,10 +14,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import msgspec
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import shown
@@ -101,8 +105,7 @@ READING = frozenset[Command]({"scan", *LOOKING})
 RESOLVING = frozenset[Command]({"audit", *LOOKING})
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """SOURCE as it was typed, and what it is relative to."""
 
     text: str
@@ -119,8 +122,7 @@ class Argument:
         return self.root / self.text
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineIndex:
+class OnlineIndex(Struct, frozen=True):
     """Settings for reading wheels on a package index."""
 
     reader: Reader
@@ -146,8 +148,7 @@ def _no_registry() -> Registry:
     raise AssertionError("nothing was to be read in a registry")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingOptions:
+class ReadingOptions(Struct, frozen=True):
     """Settings for reading a SOURCE: what it may use of this machine, and how deep it goes."""
 
     engine: Callable[[], Engine]
@@ -185,8 +186,7 @@ class ReadingOptions:
         return self.engine() if self.engine_named is None else self.engine_named(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Facts that were read of a SOURCE, and its own claims."""
 
     #: Name in answers: `dir:/srv/venv`, `target cpu-py311`.
@@ -195,11 +195,11 @@ class Facts:
     #: The name by which an engine has it.
     image: str | None = None
     #: Labels of an image's configuration, and the backend that it claims to be for.
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     backend: str | None = None
     lock: Lock | None = None
     #: Text of the requirement lines that the lock names, by `file:line`.
-    lines: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, str] = msgspec.field(default_factory=dict)
     #: More files that these facts depend on.
     files: tuple[Path, ...] = ()
     #: Values of environment markers; None for those of the tree's own interpreter.
@@ -223,8 +223,7 @@ def add_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
     return replace(facts, lock=lock, lines=lines, files=(*facts.files, *files))
 
 
-@dataclass(frozen=True, slots=True)
-class CacheLocation:
+class CacheLocation(Struct, frozen=True):
     """Location of cached results about a SOURCE."""
 
     store: Store

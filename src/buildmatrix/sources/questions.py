@@ -6,12 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import listing, shown
@@ -129,8 +130,7 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
 _REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=<>!~\[ ,.])")
 
 
-@dataclass(frozen=True, slots=True)
-class IndexQuestion:
+class IndexQuestion(Struct, frozen=True):
     """One target, and the way to resolve its distributions."""
 
     target: Target
@@ -147,8 +147,7 @@ class IndexQuestion:
     unchecked: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Questions:
+class Questions(Struct, frozen=True):
     """Makes the questions of one run."""
 
     uv: Uv

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.progress import Progress
@@ -220,8 +221,7 @@ def parts_left_out(out: LeftOut, label: str) -> str:
 JOBS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """One target, and its resolved distributions."""
 
     target: Target

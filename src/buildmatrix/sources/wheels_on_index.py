@@ -7,9 +7,11 @@ the beginnings of binaries within the budget of an audit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count, shown
@@ -29,8 +31,7 @@ from buildmatrix.sources.resolved import Resolved, resolve_sources
 # Selection: the wheels that an installer takes for a target
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The wheels of one target."""
 
     #: By distribution.

@@ -6,7 +6,6 @@ import hashlib
 import random
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from hasty import HASTY
 from index import IndexServer
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for

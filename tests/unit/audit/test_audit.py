@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from elf_images import Image, Part
 from index import ignoring_ranges
 from loopback import Misdeed, answering, cut_after, redirecting, with_headers
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.model import Finding, Verdict
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.reading import CachingReader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from audit_index import Locked, noise
 from elf_images import Image, Part
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Stats
 from buildmatrix.facts.loader import binding
 from buildmatrix.reports.run.model import Report, exit_code

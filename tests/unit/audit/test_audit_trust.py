@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from audit_index import Locked, library, noise
 
+from buildmatrix.base.data import replace
 from buildmatrix.locks.model import Package
 from buildmatrix.reports.run.model import Report, exit_code
 

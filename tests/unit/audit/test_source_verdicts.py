@@ -7,13 +7,13 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from auditcases import subject
 from rulecases import only, pin, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.judging import judge_wheels

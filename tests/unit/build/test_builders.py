@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import Crew
 from buildmatrix.commands.build.work import Builders, BuildWork, Slot
 from buildmatrix.locks.model import Lock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.build.checks import ascent, place_rungs, skip_rungs
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, TargetResult

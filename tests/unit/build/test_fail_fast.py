@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
 from buildmatrix.sources.state.folder import State

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from oci_world import SPEC, TARGET, make_world
 from registry import RegistryServer
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.cli import main

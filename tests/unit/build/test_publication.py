@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from memory_registry import MemoryRegistry
 from rulecases import target
 from test_verdict import spec
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.build.gates import Publication

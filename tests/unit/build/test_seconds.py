@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import lock_cases
 import pytest
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.build.gates import LockGate

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 from rulecases import lock, pin, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.cache_key import (

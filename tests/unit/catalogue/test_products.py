@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.datafile import read_file
 from buildmatrix.catalogue.drivers import architectures, product

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.variants import VariantChoice, choose_variant, order_variants, promises
 from buildmatrix.facts.inventory.variants import Properties, VariantMetadata

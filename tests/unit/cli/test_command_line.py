@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.api.building import describe_images, make_surroundings
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines

@@ -175,7 +175,6 @@ HEAVY = {
     "buildmatrix.facts.inventory.model",
     "buildmatrix.engines.model",
     "buildmatrix.locks.model",
-    "msgspec",
     "packaging.licenses",
     "importlib.resources",
     "rich",

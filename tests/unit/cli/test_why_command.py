@@ -11,7 +11,6 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec._core
@@ -19,6 +18,7 @@ import pytest
 from built_targets import BUILT, leave_built, leave_record
 
 from buildmatrix import cli
+from buildmatrix.base.data import replace
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.facts.elf.model import Elf

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from comparison_cases import difference, finding, installed, judged, side, tree, verdict
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.commands.diff.compare import compare, exit_code
 from buildmatrix.commands.diff.compare import compare_sides as checked

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.diff.compare import HIDDEN, compare
 from buildmatrix.commands.diff.contents import HeldDistribution, Side
 from buildmatrix.commands.diff.sources import add_lock

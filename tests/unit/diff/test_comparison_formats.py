@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -19,6 +18,7 @@ from comparison_cases import (
     tree,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.drift import find_drifts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html import unescape
 
 import pytest
 from page_cases import EVIL, comparison, drift, hostile_comparison
 
+from buildmatrix.base.data import replace
 from buildmatrix.reports import formats
 from buildmatrix.reports.diff import html
 from buildmatrix.reports.diff.model import ComparedSide, Comparison, FindingChanges, VendorChange

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from comparison_cases import lock, pin, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elf_images import ALLOC, DYNAMIC, NOBITS, NOTE, Image, Part
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.trees.archive import BytesSource, OpenFile

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.binaries.stream import Head, HeadReader, Malformed
 from buildmatrix.facts.trees.archive import BytesSource, OpenFile
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -29,6 +28,7 @@ from oci_world import (
 from package_index import wheel_bytes
 from wheel_cases import make_wheel
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci.bases import BuiltImage

@@ -18,7 +18,6 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 
@@ -30,6 +29,7 @@ from loopback import answering
 from oci_world import SPEC, World, make_base, make_world
 from registry import RegistryServer
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     BuildError,
     BuildmatrixError,

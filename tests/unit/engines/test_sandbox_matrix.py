@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 from components import missing
 
+from buildmatrix.base.data import replace
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci import sandboxes as sandbox_module
 from buildmatrix.engines.oci import sandboxes as sandboxes_module

@@ -184,7 +184,7 @@ def test_why_is_asked_for_files_distributions_and_vendors(shown: Exploration) ->
 
 
 def test_names_of_strangers_are_made_fit_to_be_shown() -> None:
-    from dataclasses import replace
+    from buildmatrix.base.data import replace
 
     whole = image()
     evil = "opt/\x1b[31m[bold]red[/bold]\u202e.so"

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 import textual.app
@@ -16,6 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from textual.worker import WorkerCancelled
 
+from buildmatrix.base.data import replace
 from buildmatrix.explore import app as app_module
 from buildmatrix.explore.app import ExploreApp
 from buildmatrix.explore.model import Exploration

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
 from fleet_steps import STEPS, subject
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import cluster as cluster_module
 from buildmatrix.fleet.context import RepositoryAccess, describe_problems

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import date
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.fleet import auditing, cluster, running

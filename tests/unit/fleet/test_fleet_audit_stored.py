@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from audit_index import HASTY, Locked
 from index import IndexServer
 from loopback import answering
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.fleet import auditing, context
 from buildmatrix.fleet.auditing import audit_file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,8 +21,7 @@ from buildmatrix.fleet.model import WorkerAnswer
 from buildmatrix.fleet.workers import Batches, WorkAnswer
 
 
-@dataclass(frozen=True)
-class Said(WorkerAnswer):
+class Said(WorkerAnswer, frozen=True):
     """An answer about a number."""
 
     number: int

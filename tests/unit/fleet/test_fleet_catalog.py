@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hasty import HASTY
 from loopback import Request, Response, Serve, answering
 from registry import INDEX, MANIFEST, RegistryServer, error
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.fleet import subjects

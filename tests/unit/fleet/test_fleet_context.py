@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from layer_archives import tar
 from registry import RegistryServer
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.fleet import context
 from buildmatrix.fleet.context import find_context
 from buildmatrix.fleet.model import ImageDone, Subject, WorkerSettings

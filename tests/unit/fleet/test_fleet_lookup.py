@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import cluster, context, work

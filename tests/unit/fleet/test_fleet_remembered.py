@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, subject
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import answers, cluster, work
 from buildmatrix.fleet.answers import RememberedResults

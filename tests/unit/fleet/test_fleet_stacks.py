@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from image_registry import ImageRegistry
 from layer_archives import Entry, folder, hard, link, special, tar
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.listing import RecordedLookups
 from buildmatrix.fleet import context
 from buildmatrix.fleet.context import WorkerContext

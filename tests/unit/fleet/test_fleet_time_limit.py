@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hasty import HASTY
 from loopback import dripping
 from registry import RegistryServer
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import cluster, context, work
 from buildmatrix.fleet.model import ClusterOptions, LayerDone, LayerTask, WorkerSettings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from image_registry import LAYER, ImageRegistry, digest_of
 from layer_archives import Entry, tar
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.trees import archive
 from buildmatrix.fleet import context
 from buildmatrix.fleet.answers import ResultInterner, add_subject

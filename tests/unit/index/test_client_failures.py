@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from hasty import HASTY, hurry
 from index import IndexServer
 from loopback import Request, Response, Serve, answering, dripping, redirecting
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks.index.client import Client, Credentials
 from buildmatrix.net.http import transport

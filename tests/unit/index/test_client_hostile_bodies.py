@@ -8,11 +8,11 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import pytest
 from hasty import HASTY, hurry
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks.index.client import Client
 

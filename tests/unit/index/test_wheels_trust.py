@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from index import IndexServer
 from loopback import with_headers
 from test_wheels import bare, contents, locked, make, noise
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client

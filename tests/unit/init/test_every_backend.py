@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load

@@ -14,13 +14,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from raw_archives import END, entry, pax
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory import file_facts, listing
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory

@@ -6,12 +6,12 @@ import errno
 import sysconfig
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.facts.trees import zip_archive

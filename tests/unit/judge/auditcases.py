@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from rulecases import file, image, lock
 from tree_verdicts import tree_verdicts
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.elf.model import Elf

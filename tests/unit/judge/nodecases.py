@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rulecases import elf, file, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.matrix.model import NodeClass, Position, Target
 

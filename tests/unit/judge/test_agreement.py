@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +13,7 @@ from corpus_agreement import contradictions, judgement
 from rulecases import SITE, codes, elf, file, hip, image, only, sass
 
 import buildmatrix.catalogue as catalogue_data
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, PythonImport, PythonLoad
 from buildmatrix.judge.judging import Judgement
 from buildmatrix.judge.model import Finding, Verdict

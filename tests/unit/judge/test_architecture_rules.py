@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rulecases import SITE, codes, elf, file, hip, image, lock, of_image, only, pin, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, Inventory
 from buildmatrix.matrix.model import NodeClass, Position, Target

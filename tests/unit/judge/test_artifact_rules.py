@@ -7,7 +7,6 @@ NVIDIA's samples read them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from test_compiled_networks import (
 )
 from test_nested import zipped
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect

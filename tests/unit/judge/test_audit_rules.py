@@ -5,12 +5,11 @@ Letters are rows of docs/incidents.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from auditcases import closed, found, gained, judged, opened, subject
 from rulecases import codes, elf, of_lock, only, pin, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import SharedPath
 from buildmatrix.judge.certainty import may_be, unopened
 from buildmatrix.judge.judging import judge_wheels

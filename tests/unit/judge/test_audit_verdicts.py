@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.certainty import Unopened, describe_open_rest, hidden_bytes, unopened
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Verdict

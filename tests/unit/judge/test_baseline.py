@@ -41,7 +41,7 @@ def test_what_the_baseline_does_not_have_stays_open() -> None:
 
 
 def test_a_reason_that_somebody_gave_is_kept() -> None:
-    from dataclasses import replace
+    from buildmatrix.base.data import replace
 
     waived = [replace(one, waived="accepted (team)") for one in foreign()]
     (one,) = acceptance.apply_baseline(waived, {one.fingerprint for one in waived})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from rulecases import codes, elf, file, image, lock, of_image, only, pin, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.facts.inventory.model import Layer, Stats
 from buildmatrix.judge.locks import wheels

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from rulecases import image, of_image, only, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.judge.contradictions import contradictions
 from buildmatrix.matrix.model import NodeClass, Position

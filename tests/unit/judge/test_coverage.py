@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rulecases import SITE, elf, file, hip, image, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.drivers import GRADES, Grade
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from nodecases import compat, cudart, node, on
 from rulecases import elf, file, image, sass
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.model import Inventory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rulecases import elf, file, image, sass, target
 from test_artifact_rules import A100, BLOB, CACHE, CUBIN, H100, OLDER, engine, installed, machines
 from test_variant_against_bytes import variant
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.facts.inventory.collect import collect

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from nodecases import on
 from rulecases import SITE, codes, elf, file, image, of_image, only
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Binary, Inventory, PythonLoad
 
 CUDNN = "libcudnn.so.9"

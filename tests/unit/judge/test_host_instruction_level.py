@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from rulecases import codes, elf, file, image, of_image, only, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.judge.model import Finding

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from nodecases import cudart, node, on
 from rulecases import image, of_image
 from test_fit import cells
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 
 import pytest
 from rulecases import (
@@ -22,6 +21,7 @@ from rulecases import (
     verdict,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import DeviceCode, Literal, Mark
 from buildmatrix.facts.inventory.model import (
     Artefact,

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rulecases import (
@@ -57,6 +56,7 @@ from rulecases import (
     verdict,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import (
     Binary,
     Distribution,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from auditcases import subject
 from rulecases import codes, image, of_image, only, pin, target, verdict
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import (
     Artefact,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rulecases import elf, file, image, of_image, only, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import Binding, SymbolNeed, VersionNeed
 from buildmatrix.facts.elf.symbols import gnu_hash
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Inventory

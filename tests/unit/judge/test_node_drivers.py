@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from nodecases import compat, cudart, node, on
 from rulecases import SITE, codes, elf, file, image, of_image, only, sass
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Binary, Inventory, Link, SystemPackage
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass

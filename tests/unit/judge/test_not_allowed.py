@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from rulecases import SITE, codes, elf, file, image, lock, of_image, only, pin, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.judge.licenses import check_expressions, licenses
 from buildmatrix.judge.model import Finding

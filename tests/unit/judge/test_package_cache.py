@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from rulecases import codes, target
 from test_nested import deb, tarred, zipped
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence

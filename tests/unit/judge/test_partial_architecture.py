@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rulecases import codes, elf, file, hip, image, of_image, only, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import CodeGroup, DeviceCode
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.judge.model import Finding

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rulecases import SITE, elf, file, hip, image, of_image, only, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Artefact, Inventory, PythonImport, SharedPath
 from buildmatrix.judge.model import Severity
 

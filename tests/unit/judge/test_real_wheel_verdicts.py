@@ -7,7 +7,6 @@ them again. docs/compatibility.md says where each truth comes from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from nodecases import node, on
@@ -15,6 +14,7 @@ from rulecases import of_image, only
 from test_fit import cells
 from wheel_records import inventory, read_records
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.drivers import READY, grade
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence

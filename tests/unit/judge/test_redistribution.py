@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from rulecases import elf, file, image, of_image, only, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, Inventory
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import Listed, Lists, Policy, Position

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.registry import drop_repeats

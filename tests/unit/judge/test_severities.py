@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from rulecases import elf, file, image, of_image, only, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.judge.acceptance import apply_policy, check_severities, fails, leaves_open
 from buildmatrix.judge.model import Finding, Severity

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import Finding, Fix, TargetResult
 from buildmatrix.matrix.model import Position, Waiver

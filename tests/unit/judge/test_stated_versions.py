@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from nodecases import node, on
 from rulecases import SITE, elf, file, image, of_image
 from test_fit import cells
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Binary, Inventory, Statements
 from buildmatrix.judge.model import Finding
 

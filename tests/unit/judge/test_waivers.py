@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 
 from rulecases import SITE, elf, file, image, of_image, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.acceptance import apply_waivers, check_expired_or_unused_waiver
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import Position, Waiver

@@ -8,9 +8,10 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees.archive import DirectoryTree

@@ -16,7 +16,6 @@ import threading
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +37,7 @@ from layer_archives import (
 )
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory import file_facts
 from buildmatrix.facts.inventory.collect import collect, is_content_read
 from buildmatrix.facts.trees import archive_layers

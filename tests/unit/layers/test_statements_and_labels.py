@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from layer_archives import Blobs, configuration, link, of_folder, of_layers, tar, unpack
 from test_merged_layers import SITE, metadata
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Statements, encode
 from buildmatrix.images.layers.image import LayerReader

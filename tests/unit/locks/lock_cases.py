@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from buildmatrix.base.data import replace
 from buildmatrix.matrix.model import Spec, Target, bare_spec, bare_target
 
-CPU = dataclasses.replace(
+CPU = replace(
     bare_target(
         "cpu-py311-server",
         "cpu",
@@ -28,11 +28,11 @@ CPU = dataclasses.replace(
 
 def target(**changes: Any) -> Target:
     """The CPU target with other values."""
-    return dataclasses.replace(CPU, **changes)
+    return replace(CPU, **changes)
 
 
 def spec_of(root: Path, *targets: Target) -> Spec:
     """A specification in `root` that holds `targets`."""
-    return dataclasses.replace(
+    return replace(
         bare_spec(*targets), path=root / "buildmatrix.toml", project="inferno", version="1.4.0"
     )

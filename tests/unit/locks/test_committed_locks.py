@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from lock_cases import target
 from package_index import PackageIndex
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.committed import describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, Recent, find_files, lacks_files

@@ -141,7 +141,7 @@ def test_a_circle_of_groups_is_a_problem_here_and_for_packaging(tmp_path: Path) 
 
 
 def test_all_mistakes_of_a_target_are_told_at_once(tmp_path: Path) -> None:
-    from dataclasses import replace
+    from buildmatrix.base.data import replace
 
     (tmp_path / "requirements.in").write_text("numpy ==\n-e .\n")
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 1\n")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from lock_cases import CPU
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, SpecError
 from buildmatrix.locks.status import ProjectWheels, project_packages
 from buildmatrix.locks.taken import own_projects, trouble_with
 from buildmatrix.matrix.load import load_spec
 
-TARGET = dataclasses.replace(CPU, pyproject="app/pyproject.toml", install_project=True)
+TARGET = replace(CPU, pyproject="app/pyproject.toml", install_project=True)
 PROJECT = """\
 [project]
 name = "acme"
@@ -137,7 +137,7 @@ def test_members_of_a_workspace_are_built_and_other_folders_are_not(
         )
     (root / "packages/linked").symlink_to(tmp_path / "outside")
     (root / "uv.lock").write_text(WORKSPACE.replace("FOLDER", folder).replace("PLACE", "engine"))
-    target = dataclasses.replace(TARGET, pyproject="pyproject.toml", committed_lock="uv.lock")
+    target = replace(TARGET, pyproject="pyproject.toml", committed_lock="uv.lock")
     assert own_projects(root, target) == built
     why = trouble_with(root, target, allow_stale=True)
     if len(built) == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import threading
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from fake_uv import FakeUv
 from lock_cases import spec_of, target
 from package_index import PackageIndex
 
+from buildmatrix.base.data import field_names, replace
 from buildmatrix.base.errors import (
     BuildmatrixError,
     ComponentError,
@@ -141,7 +141,7 @@ FIELDS: dict[str, tuple[Any, bool]] = {
 
 
 def test_the_table_has_every_field_of_a_target() -> None:
-    assert list(FIELDS) == [field.name for field in dataclasses.fields(Target)]
+    assert list(FIELDS) == list(field_names(Target))
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -156,7 +156,7 @@ def test_a_target_with_another_value_asks_anew_where_the_answer_depends_on_it(
     value, depends = FIELDS[name]
     project = {"pyproject": "pyproject.toml"} if name == "extras" else {}
     first = named("first", **project)
-    second = dataclasses.replace(named("second", **project), **{name: value})
+    second = replace(named("second", **project), **{name: value})
     results = locked(tmp_path, [first, second])
     assert all(isinstance(result, Lock) for result in results.values()), results
     together, uv.calls = uv.calls, []

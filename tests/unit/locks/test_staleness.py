@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lock_cases import CPU, spec_of
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.pylock import document, input_values, inputs_digest
 from buildmatrix.locks.status import staleness
@@ -45,7 +45,7 @@ def test_a_lock_that_still_names_its_target_is_current(root: Path) -> None:
 
 
 def test_values_that_no_resolution_depends_on_leave_a_lock_current(root: Path) -> None:
-    assert reason(root, dataclasses.replace(CPU, env={"A": "b"}, command=(), tags=())) is None
+    assert reason(root, replace(CPU, env={"A": "b"}, command=(), tags=())) is None
 
 
 def test_a_changed_include_makes_it_stale(root: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_new_and_a_removed_file_are_named(root: Path) -> None:
     assert "more.in was an input" in str(reason(root))
     (root / "requirements.in").write_text("-r more.in\nnumpy\n")
     (root / "new.in").touch()
-    one = dataclasses.replace(CPU, requirements=("requirements.in", "new.in"))
+    one = replace(CPU, requirements=("requirements.in", "new.in"))
     assert reason(root, one) == "new.in is an input now and was not when the lock was made"
 
 
@@ -84,7 +84,7 @@ def test_a_new_and_a_removed_file_are_named(root: Path) -> None:
 def test_a_changed_value_is_told_before_and_after(
     root: Path, changes: dict[str, Any], said: str
 ) -> None:
-    assert reason(root, dataclasses.replace(CPU, **changes)) == said
+    assert reason(root, replace(CPU, **changes)) == said
 
 
 def test_a_missing_a_broken_and_a_foreign_lock_are_reasons_too(root: Path) -> None:

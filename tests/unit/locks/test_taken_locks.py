@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ from lock_cases import CPU, spec_of
 from package_index import PackageIndex
 from test_uv_oracle import Workspace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.progress import Silent
 from buildmatrix.base.toml import loads
@@ -40,7 +40,7 @@ conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]
 def taking(committed: str, **changes: object) -> Target:
     own = f".buildmatrix/locks/pylock.{CPU.id}.toml"
     values = {"requirements": (), "lock": own, "committed_lock": committed, **changes}
-    return dataclasses.replace(CPU, **values)  # type: ignore[arg-type]
+    return replace(CPU, **values)  # type: ignore[arg-type]
 
 
 def outcome(root: Path, target: Target, *, offline: bool = False) -> Lock | BuildmatrixError:

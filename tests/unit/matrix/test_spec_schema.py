@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from buildmatrix.base.data import field_names
 from buildmatrix.cli.reference import schema_command
 from buildmatrix.matrix import kinds, model
 from buildmatrix.matrix.keys import (
@@ -143,8 +143,8 @@ def test_the_mistakes_are_refused(file: Path) -> None:
         (
             PolicyTable,
             model.Policy,
-            {"severity"} | {f"{way}_{kind.name}" for way in ("allow", "forbid")
-                            for kind in dataclasses.fields(model.Lists)},
+            {"severity"} | {f"{way}_{kind}" for way in ("allow", "forbid")
+                            for kind in field_names(model.Lists)},
         ),
     ],
 )  # fmt: skip
@@ -152,7 +152,7 @@ def test_every_key_reaches_the_model_by_its_name(
     table: type[Table], made: type, elsewhere: set[str]
 ) -> None:
     keys = {key.field for key in table.keys}
-    assert keys - {field.name for field in dataclasses.fields(made)} == elsewhere
+    assert keys - set(field_names(made)) == elsewhere
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from buildmatrix.base.data import replace
 from buildmatrix.engines.model import DeviceAccess
 from buildmatrix.engines.oci import confinement
 from buildmatrix.engines.oci.confinement import (

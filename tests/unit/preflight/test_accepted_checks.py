@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +10,7 @@ from typing import Any, cast
 import pytest
 from test_ladder import StandInEngine
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.base.progress import Silent
 from buildmatrix.engines.model import ImageFacts

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from probing import install, runner, torch
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue, Owned, load
 from buildmatrix.engines.model import RunResult
 from buildmatrix.preflight.rungs import EACH_S, find_instruction_level, judge_devices, run_devices

@@ -6,11 +6,11 @@ import math
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
 from buildmatrix.engines.oci.confinement import Sandbox

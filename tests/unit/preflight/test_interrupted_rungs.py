@@ -25,7 +25,7 @@ PATIENCE = 240
 CLIMBER = '''
 import json, signal, sys
 from contextlib import contextmanager
-from dataclasses import replace
+from buildmatrix.base.data import replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -6,13 +6,13 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hasty import HASTY, end_silence
 from loopback import Misdeed, Response, answering, cut_after, filled, redirecting, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor

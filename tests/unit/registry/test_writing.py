@@ -6,7 +6,6 @@ import io
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +21,7 @@ from registry import (
     losing_the_answer,
 )
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import Descriptor

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from buildmatrix.base.data import replace
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Base, Policy, Spec, Target, User
 
@@ -100,7 +100,7 @@ def spec_of(root: Path, *targets: Target, **more: Any) -> Spec:
         waivers=(),
         tools={"uv": "ghcr.io/astral-sh/uv:0.9.30", "scanner": "python:3.12-slim-bookworm"},
     )
-    return dataclasses.replace(spec, **more)
+    return replace(spec, **more)
 
 
 def lock_of(one: Target, *, source_only: bool = False) -> Lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ import pytest
 from dockerfile_reader import instructions, pairs
 from render_cases import BACKENDS, CPU, CUDA, DIGEST, ROCM, lock_of, spec_of
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.engines.render.dockerfile import (
     bake_file,
@@ -118,7 +118,7 @@ def test_the_bake_file_builds_all_images_and_scans_each(tmp_path: Path) -> None:
 
 
 def test_the_bake_file_takes_values_literally(tmp_path: Path) -> None:
-    one = dataclasses.replace(CPU, image="acme/${env.HOME}", tags=("1",))
+    one = replace(CPU, image="acme/${env.HOME}", tags=("1",))
     assert json.loads(bake_file(spec_of(tmp_path, one)))["target"][bake_name(one.id)]["tags"] == [
         "acme/$${env.HOME}:1"
     ]
@@ -141,7 +141,7 @@ def test_the_image_says_what_it_is(tmp_path: Path) -> None:
 
 def test_a_base_that_is_pinned_is_named_with_its_digest(tmp_path: Path) -> None:
     pinned = "python:3.12-slim@sha256:" + "ab" * 32
-    one = dataclasses.replace(CPU, base=dataclasses.replace(CPU.base, final=pinned))
+    one = replace(CPU, base=replace(CPU.base, final=pinned))
     text = text_of(tmp_path, one)
     assert f"FROM ${{MIRROR}}{pinned} AS final" in text
     assert f'org.opencontainers.image.base.digest="sha256:{"ab" * 32}"' in text
@@ -203,7 +203,7 @@ def test_the_context_holds_only_the_lock_and_what_is_copied(tmp_path: Path) -> N
     ]
 
 
-ALL = dataclasses.replace(CUDA, copy=((".", "/app"),))
+ALL = replace(CUDA, copy=((".", "/app"),))
 
 
 def test_copying_the_whole_repository_allows_all_of_it(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_ignore_pattern_matches_what_it_does_for_docker(
 def working_folder(root: Path, *copy: tuple[str, str]) -> str:
     (root / "src").mkdir(exist_ok=True)
     (root / "src/m.py").touch()
-    found = instructions(text_of(root, dataclasses.replace(CUDA, copy=copy)))
+    found = instructions(text_of(root, replace(CUDA, copy=copy)))
     (arguments,) = [arguments for keyword, arguments in found if keyword == "WORKDIR"]
     return arguments
 
@@ -293,7 +293,7 @@ def test_a_misspelt_block_is_an_error_with_the_nearest_name(tmp_path: Path) -> N
         "{% extends 'cuda.Dockerfile.j2' %}\n{% block finale %}\nRUN x\n{% endblock %}"
     )
     with pytest.raises(SpecError) as caught:
-        text_of(tmp_path, dataclasses.replace(CUDA, template="own.j2"))
+        text_of(tmp_path, replace(CUDA, template="own.j2"))
     assert caught.value.message == (
         "own.j2:2: `cuda.Dockerfile.j2` has no block `finale`; did you mean `final`?"
     )
@@ -307,13 +307,13 @@ def test_a_template_may_offer_blocks_of_its_own_to_templates_that_extend_it(tmp_
     (tmp_path / "mine.j2").write_text(
         "{% extends 'ours.j2' %}{% block extras %}\nRUN extras\n{% endblock %}"
     )
-    assert "RUN extras" in text_of(tmp_path, dataclasses.replace(CPU, template="mine.j2"))
+    assert "RUN extras" in text_of(tmp_path, replace(CPU, template="mine.j2"))
 
 
 def test_torch_extensions_are_compiled_for_the_architectures_as_they_are_declared(
     tmp_path: Path,
 ) -> None:
-    one = dataclasses.replace(CUDA, archs=("sm_80", "sm_90a", "compute_120"))
+    one = replace(CUDA, archs=("sm_80", "sm_90a", "compute_120"))
     text = text_of(tmp_path, one)
     assert 'TORCH_CUDA_ARCH_LIST="8.0;9.0a;12.0+PTX"' in text
     assert 'NV_VARIANT_PROVIDER_FORCE_SM_ARCH="12.0"' in text
@@ -351,12 +351,12 @@ def test_a_template_of_the_users_own_can_replace_any_block(tmp_path: Path) -> No
             f"{{% extends 'cuda.Dockerfile.j2' %}}{{% block {block} %}}\n# {block} is mine\n"
             "{% endblock %}"
         )
-        one = dataclasses.replace(CUDA, template="own.j2")
+        one = replace(CUDA, template="own.j2")
         assert f"# {block} is mine" in text_of(tmp_path, one)
 
 
 def test_a_backend_without_a_template_takes_the_generic_one(tmp_path: Path) -> None:
-    one = dataclasses.replace(CPU, backend="gaudi", template="gaudi.Dockerfile.j2")
+    one = replace(CPU, backend="gaudi", template="gaudi.Dockerfile.j2")
     assert "AS final" in text_of(tmp_path, one)
     own = '{% extends "backend.Dockerfile.j2" %}{% block host %}# ours{% endblock %}'
     (tmp_path / "gaudi.Dockerfile.j2").write_text(own)
@@ -366,7 +366,7 @@ def test_a_backend_without_a_template_takes_the_generic_one(tmp_path: Path) -> N
 def test_a_template_that_was_named_and_is_not_there_says_which_file_to_write(
     tmp_path: Path,
 ) -> None:
-    one = dataclasses.replace(CPU, template="gaudi.Dockerfile.j2")
+    one = replace(CPU, template="gaudi.Dockerfile.j2")
     with pytest.raises(SpecError) as caught:
         text_of(tmp_path, one)
     assert caught.value.message == (
@@ -390,7 +390,7 @@ def test_a_mistake_in_a_template_is_named_with_its_file(
     tmp_path: Path, template: str, said: str
 ) -> None:
     (tmp_path / "own.j2").write_text(template)
-    one = dataclasses.replace(CPU, template="own.j2", env={"NAME": "two words"})
+    one = replace(CPU, template="own.j2", env={"NAME": "two words"})
     with pytest.raises(SpecError) as caught:
         text_of(tmp_path, one)
     assert said in caught.value.message

@@ -6,19 +6,19 @@ read the diff.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 from render_cases import BACKENDS, CPU, CUDA, lock_of, spec_of
 
+from buildmatrix.base.data import replace
 from buildmatrix.engines.render.dockerfile import generate
 from buildmatrix.matrix.model import Target
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
-FROM_SOURCE = dataclasses.replace(
+FROM_SOURCE = replace(
     CUDA,
     no_binary=("numpy",),
     pyproject="images/pyproject.toml",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shlex
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from render_cases import CUDA, lock_of, spec_of
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.engines.render.dockerfile import dockerfile, dockerignore, make_environment
 from buildmatrix.matrix.model import Base, Target, User
@@ -50,7 +50,7 @@ hostile = st.one_of(
 
 
 def render(changes: dict[str, Any]) -> str:
-    one = dataclasses.replace(CUDA, **changes)
+    one = replace(CUDA, **changes)
     return dockerfile(ENVIRONMENT, spec_of(Path("/nonexistent"), one), one, lock_of(one))
 
 
@@ -156,7 +156,7 @@ def test_a_name_that_is_no_name_is_refused(keys: dict[str, str]) -> None:
 
 @given(source=hostile)
 def test_a_copied_path_adds_no_line_to_the_ignore_file(source: str) -> None:
-    one: Target = dataclasses.replace(CUDA, copy=((source, "/app"),))
+    one: Target = replace(CUDA, copy=((source, "/app"),))
     try:
         text = dockerignore(spec_of(Path("/nonexistent"), one), one)
     except SpecError:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     Composition,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.reports.formats import RUN, Destination, find_format
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import replace
 
 import pytest
 from bills import CUDART_RPM
@@ -14,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     Composition,

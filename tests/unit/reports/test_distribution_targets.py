@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from test_report_formats import finding, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.commands.diff.sources import read_report_side
 from buildmatrix.judge.model import AuditTotals, Verdict, VerdictName
 from buildmatrix.reports import json_form

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from test_html import Page
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import Composition, DistributionBytes, VendorBytes
 from buildmatrix.judge.model import AuditTotals, Fix, TargetResult, Trial
 from buildmatrix.reports.run import html

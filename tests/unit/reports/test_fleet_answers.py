@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble, drift_between, exit_code

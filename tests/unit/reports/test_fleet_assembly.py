@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 
 import jsonschema
 import pytest
 from fleet_cases import fleet, later, results
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
 from buildmatrix.reports import schemas
 from buildmatrix.reports.fleet import documents

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import fleet_cases
 import pytest
 from hypothesis import example, given, settings
 from test_hostile_report import OBEYED, SECRET, SNIPPETS, Tags, hostile, is_hidden
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
 from buildmatrix.reports.fleet import html
 from buildmatrix.reports.fleet.answer import FleetAnswer

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fleet_cases import clean, fleet, later
 
+from buildmatrix.base.data import replace
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.formats import FLEET, Destination, find_format
 

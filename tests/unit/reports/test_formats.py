@@ -60,5 +60,5 @@ def test_the_registry_imports_no_format() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     expected = {"buildmatrix.reports", "buildmatrix.reports.formats"}
-    expected |= {f"buildmatrix.base{name}" for name in ("", ".errors", ".text")}
+    expected |= {f"buildmatrix.base{name}" for name in ("", ".data", ".errors", ".text")}
     assert set(done.stdout.split()) == expected

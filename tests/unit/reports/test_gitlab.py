@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -12,6 +11,7 @@ import jsonschema
 import pytest
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import Finding, Fix

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from test_html import Page
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from markupsafe import escape
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_document
 from buildmatrix.judge.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial

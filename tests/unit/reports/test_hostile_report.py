@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import JSON, each_text, printable
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import AuditTotals, Fix

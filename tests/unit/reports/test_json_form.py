@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report
 from test_saved_difference import compared
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial

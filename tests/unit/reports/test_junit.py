@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from xml.etree import ElementTree as ET
@@ -14,6 +13,7 @@ from junitparser import JUnitXml
 from lxml import etree
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.reports.run import junit

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from test_report_formats import result
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.reports import json_form
 from buildmatrix.reports.formats import RUN, Destination

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import page_cases
 from nodecases import node, on
 from rulecases import elf, file, image, sass
 from test_html import Page
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.judge.judging import judge_image

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_html import Page
 from test_report_formats import report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import size
 from buildmatrix.judge.composition import (
     Composition,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from sarif.loader import load_sarif_file
 from sarif_files import apply_fixes
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Fix, TargetResult, Trial
 from buildmatrix.locks.edits import unified

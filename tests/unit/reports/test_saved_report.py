@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from test_report_formats import finding, report, result
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import Verdict

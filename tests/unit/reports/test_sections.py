@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.model import GateState, NodeState, Severity, VerdictName
 from buildmatrix.reports import markdown, terminal
 from buildmatrix.reports.doctor import ClassState

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from bills import CUDART_RPM, WORST, bill, hostile, hostile_bill, part, target, 
 from hypothesis import example, given, settings
 from test_report_formats import report
 
+from buildmatrix.base.data import replace
 from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run.model import Report
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from rulecases import target
 from test_verdict import CPU, GATES, NOON, spec
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge.acceptance import apply_policy
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.matrix.model import Listed, Lists, Policy, Position, RuleSeverity

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jsonschema
 import pytest
 from rulecases import target
 
+from buildmatrix.base.data import replace
 from buildmatrix.judge import acceptance
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import ClimbedRung, Finding, TargetResult, Verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fix_project import package_index, session, write
 from index import IndexServer
 from package_index import PackageIndex
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit.fixing import fixed

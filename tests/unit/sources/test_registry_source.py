@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from image_registry import LAYER, ImageRegistry, digest_of
 from layer_archives import Entry, differences, of_folder, tar, unpack
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
 from buildmatrix.images.oci.documents import this_platform

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from rulecases import elf, file, image, lock, pin, sass, target
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue import load
 from buildmatrix.commands.build.image_gates import JudgedImage, judge_image
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread

@@ -7,11 +7,11 @@ import json
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, Interrupted
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.facts.inventory.model import Distribution, Inventory

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_python_loading import ELF
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory import python_loading, python_outside
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory, Stats

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices, token
 from test_verify import DEMANDS, KEY, asked, attached, refused
 from verdict_cases import GOOD
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import main
 from buildmatrix.commands.verify import AdmissionDemands

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from memory_registry import IMAGE, MemoryRegistry, digest_of
 from verdict_cases import ALL, GOOD
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import (
     AdmissionDemands,

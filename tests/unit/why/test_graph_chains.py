@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graph_cases import SITE, binary, distribution, elf, flat, labels, lock, one, text_of, why
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import DeviceCode, DlopenNote
 from buildmatrix.facts.inventory.model import (
     Artefact,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.inventory.model import (
     Inventory,

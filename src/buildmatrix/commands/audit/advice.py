@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import InvalidSdistFilename
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_sdist_name, parse_version
 from buildmatrix.commands.audit.session import Results

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.advice import ChangedModules, look_up
 from buildmatrix.commands.audit.patches import (
@@ -48,8 +50,7 @@ _STEP = "fixes"
 _PIN = re.compile(r"===?([^*,]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The audit with the results of its fixes, and all that work together."""
 
     report: Report
@@ -72,8 +73,7 @@ def try_fixes(
     return _FixTrials(bench, session, results, report, most, time.monotonic() + seconds).run()
 
 
-@dataclass(slots=True)
-class _FixTrials:
+class _FixTrials(Struct):
     bench: Bench
     session: AuditSession
     results: Results

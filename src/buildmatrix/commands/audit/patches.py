@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.base.toml import written
@@ -42,8 +43,7 @@ class CannotWrite(Exception):
     """No file can say this change; the message says why, as the end of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A file's current and changed text."""
 
     #: Where it is written, and where it is read: a link may lie between the two.
@@ -60,8 +60,7 @@ class Text:
         return unified(self.label, self.before, self.after)
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """Inputs with changes in them that are not written."""
 
     inputs: AuditInputs
@@ -287,8 +286,7 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
 # Trials of changes, by finding
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """One change in one place."""
 
     #: Number of the SOURCE; None for the specification.
@@ -298,8 +296,7 @@ class Way:
     change: SpecChange
 
 
-@dataclass(slots=True)
-class Case:
+class Case(Struct):
     """One finding, and the ways to make it go away."""
 
     target: str
@@ -314,8 +311,7 @@ class Case:
         return self.ways[self.turn]
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """Result of trying one change."""
 
     way: Way

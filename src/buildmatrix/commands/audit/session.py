@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import shown
@@ -23,8 +25,7 @@ from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 Results = Sequence[Resolved | BuildmatrixError]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditInputs:
+class AuditInputs(Struct, frozen=True):
     """Inputs of an audit; relative sources start from `root`."""
 
     sources: tuple[str, ...]
@@ -32,8 +33,7 @@ class AuditInputs:
     root: Path
 
 
-@dataclass(frozen=True, slots=True)
-class AuditSession:
+class AuditSession(Struct, frozen=True):
     """Everything that stays the same when other inputs are audited."""
 
     inputs: AuditInputs

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
@@ -43,8 +45,7 @@ _LIBRARY = re.compile(r"\.so(?:\.\d+)*$")
 _PRIVATE = re.compile(r"(?:^|/)[^/]+\.libs/")
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """A distribution that requires a vendor's library, and that library's."""
 
     importer: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
@@ -39,8 +41,7 @@ from buildmatrix.sources.resolved import Resolved
 from buildmatrix.sources.wheels_on_index import chosen_wheels
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """A set of wheels as installed, with the facts that do not depend on a backend."""
 
     inventory: Inventory
@@ -48,8 +49,7 @@ class Merged:
     resolution: Resolution
 
 
-@dataclass(slots=True)
-class AuditWork:
+class AuditWork(Struct):
     """One target on its way through an audit."""
 
     resolved: Resolved

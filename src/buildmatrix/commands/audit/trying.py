@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.commands.audit.patches import Draft
 from buildmatrix.commands.audit.session import (
@@ -101,8 +103,7 @@ def _mirror(base: Path, top: Path, folders: Collection[Path], own: Collection[Pa
                 (place / entry.name).symlink_to(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One resolution and audit with a change."""
 
     draft: Draft
@@ -123,8 +124,7 @@ class Attempt:
         return self.failure is None
 
 
-@dataclass(slots=True)
-class Bench:
+class Bench(Struct):
     """Drafts of changes, each compared with the audit of the current files."""
 
     session: AuditSession

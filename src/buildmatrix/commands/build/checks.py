@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix import __version__
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import listing
@@ -37,8 +39,7 @@ from buildmatrix.sources.state.folder import TargetFiles
 SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class SmokeOutcome:
+class SmokeOutcome(Struct, frozen=True):
     """Outcome of the smoke gate of one target."""
 
     state: GateState
@@ -126,8 +127,7 @@ def did_not_run(commands: Sequence[Smoke], why: BuildmatrixError) -> Buildmatrix
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Ascent:
+class Ascent(Struct, frozen=True):
     """Rungs that an image is to climb on this machine."""
 
     level: Rung
@@ -143,8 +143,7 @@ class Ascent:
         return folder.make_key({"image": config, "accepted": accepted, **climb})
 
 
-@dataclass(frozen=True, slots=True)
-class Climbed:
+class Climbed(Struct, frozen=True):
     """Rungs that an image climbed on this machine."""
 
     state: GateState

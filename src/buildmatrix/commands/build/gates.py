@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_INTERRUPTED,
     BuildError,
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry.client import Registry
 
 
-@dataclass(frozen=True, slots=True)
-class LockGate:
+class LockGate(Struct, frozen=True):
     """Takes the targets of a run through the gate `lock`."""
 
     spec: Spec
@@ -146,8 +147,7 @@ class LockGate:
 # and tags at once.
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(Struct, frozen=True):
     """Publishes everything, or nothing when one target is not green."""
 
     spec: Spec

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
@@ -30,8 +31,7 @@ from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 from buildmatrix.sources.state.target_layers import add_layers, detach_layers
 
 
-@dataclass(frozen=True, slots=True)
-class ImageGates:
+class ImageGates(Struct, frozen=True):
     """Takes targets through the gates that need an engine; several threads may use it."""
 
     spec: Spec
@@ -318,8 +318,7 @@ class ImageGates:
 JUDGEMENT = "judgement"
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedImage:
+class JudgedImage(Struct, frozen=True):
     """Results of the rules for one image, and the parts of its inventory for a report."""
 
     #: Digest of all inputs.

@@ -11,10 +11,12 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import Struct
+
 from buildmatrix.base import child
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_INTERRUPTED,
     BuildmatrixError,
@@ -45,8 +47,7 @@ from buildmatrix.sources.state.folder import BuildRecord, State, machine_key
 TARGETS = "targets"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """Report of a run, and its exit code."""
 
     report: Report

@@ -6,11 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Ending
 from buildmatrix.commands.build.options import BuildOptions
@@ -63,8 +67,7 @@ class Options(BuildOptions):
 _WORSE: tuple[GateState, ...] = ("not-run", "passed", "undecided", "failed")
 
 
-@dataclass(slots=True)
-class BuildWork:
+class BuildWork(Struct):
     """One target on its way through the gates."""
 
     target: Target
@@ -77,11 +80,13 @@ class BuildWork:
     #: The builder that made the last image, whatever that was made of.
     home: str | None = None
     #: Builders that had it in this run, in their order.
-    attempts: list[BuilderAttempt] = field(default_factory=list)
+    attempts: list[BuilderAttempt] = msgspec.field(default_factory=list)
     cached: bool = False
     #: Part of its inventory for the report: inventories are large, and there are many.
     scanned: Inventory | None = None
-    gates: dict[Gate, GateState] = field(default_factory=lambda: dict.fromkeys(GATES, "not-run"))
+    gates: dict[Gate, GateState] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(GATES, "not-run")
+    )
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     #: States of the image on node classes.
@@ -89,8 +94,8 @@ class BuildWork:
     #: Owners of its bytes.
     composition: Composition | None = None
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
-    errors: list[str] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    codes: list[int] = msgspec.field(default_factory=list)
     #: Why `auto` climbed no rung with its image, where that is so.
     why_no_climb: BuildmatrixError | None = None
     #: How far its image got on the ladder, where it was to climb it.
@@ -233,8 +238,7 @@ class BuildWork:
 # lock or a base with targets built by this builder and no other.
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Struct):
     """A place on a builder, and the target that holds it until it is done."""
 
     builder: str | None

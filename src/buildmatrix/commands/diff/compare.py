@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import takewhile
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.base.text import listing
 from buildmatrix.commands.diff.contents import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
+
+from msgspec import Struct, field
 
 from buildmatrix.base.parsing import natural, version_or_none
 from buildmatrix.base.text import count, listing, size
@@ -25,8 +26,7 @@ from buildmatrix.reports.diff.model import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDistribution:
+class HeldDistribution(Struct, frozen=True):
     """One distribution of a side. None means unknown."""
 
     name: str
@@ -48,8 +48,7 @@ class HeldDistribution:
     binaries: Mapping[str, tuple[int, str]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """One copy of a library that belongs to a vendor."""
 
     #: Without version and without additions of a wheel builder: `libcudnn_ops`.
@@ -71,8 +70,7 @@ class Library:
     is_static: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One of the two sides of a comparison, as far as it is known."""
 
     #: Name given by the user: `docker:app:1.4`.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
@@ -31,8 +31,7 @@ from buildmatrix.sources.resolved import Resolved
 _OWN = ("native", "pure", "meta", "embedded")
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetPackage:
+class _TargetPackage(Struct, frozen=True):
     """A distribution on one target."""
 
     target: Target

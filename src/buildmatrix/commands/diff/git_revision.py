@@ -11,8 +11,9 @@ import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from buildmatrix.base import child
 from buildmatrix.base.child import scratch
@@ -33,8 +34,7 @@ _SECONDS = 120
 _REGULAR, _LINK = ("100644", "100755"), "120000"
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(Struct, frozen=True):
     """A folder with the inputs of a revision."""
 
     #: The folder that was requested, at that revision; it may not exist.
@@ -45,8 +45,7 @@ class Revision:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(Struct, frozen=True):
     """A file, or a link, of a commit."""
 
     mode: str

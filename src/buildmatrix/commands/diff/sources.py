@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.text import shown
 from buildmatrix.catalogue.leftovers import split_leftovers
@@ -127,8 +129,7 @@ def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) 
 # Settings for both sides
 
 
-@dataclass(frozen=True, slots=True)
-class DiffSettings:
+class DiffSettings(Struct, frozen=True):
     """Settings for reading and judging both sides."""
 
     options: DiffOptions

@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.catalogue.load import Catalogue, load
@@ -221,8 +222,7 @@ _DELETED = " (deleted)"
 _PACKAGES = re.compile(r"(.*/(?:site|dist)-packages)/(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _MappedFile:
+class _MappedFile(Struct, frozen=True):
     path: str
     deleted: bool
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from glob import escape
 
+from msgspec import Struct
+
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.model import matches_any
@@ -30,8 +32,7 @@ _NOT_MEASURED = "not measured, as --interval is 0"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Contents of files with counters at one moment, in seconds of a monotonic clock."""
 
     moment: float

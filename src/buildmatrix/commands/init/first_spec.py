@@ -5,11 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import find_backend
@@ -173,8 +174,7 @@ def _known_runtime(
 # From requirements
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A distribution of the project that the knowledge speaks about."""
 
     name: str

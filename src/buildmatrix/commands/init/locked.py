@@ -6,13 +6,15 @@ distributions do not contradict. Other parts are left to the user, with the line
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
@@ -44,8 +46,7 @@ _RUNTIMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LockedPart:
+class LockedPart(Struct, frozen=True):
     """The part of a lock that a backend installs."""
 
     backend: str
@@ -75,8 +76,7 @@ class LockedPart:
         return f"lock = {toml_string(self.lock)}"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPart:
+class OpenPart(Struct, frozen=True):
     """A part that nothing could be decided about."""
 
     label: str
@@ -93,8 +93,7 @@ class OpenPart:
         return cls(part.label, why, line, part.name)
 
 
-@dataclass(slots=True)
-class LockedProject:
+class LockedProject(Struct):
     """The parts of a project's locks, by backend."""
 
     #: Names in a specification.
@@ -250,8 +249,8 @@ class _LockReader:
         """Assign extras and groups of one lock."""
         base = LockedPart("cpu", "", lock)
         packages, left_out = self._read(base)
-        parts = [dataclasses.replace(base, extras=(extra,)) for extra in left_out.extras]
-        parts += [dataclasses.replace(base, groups=(group,)) for group in left_out.groups]
+        parts = [replace(base, extras=(extra,)) for extra in left_out.extras]
+        parts += [replace(base, groups=(group,)) for group in left_out.groups]
         for part in parts:
             self._take(part, part.name, project)
         if plain := self._plain_twin(base, left_out, project):
@@ -259,7 +258,7 @@ class _LockReader:
         held = self._backends(packages, "cpu")
         if not project.parts and len(held) == 1:
             backend, runtime = next(iter(held.items()))
-            project.parts.append(dataclasses.replace(base, backend=backend, runtime=runtime))
+            project.parts.append(replace(base, backend=backend, runtime=runtime))
         elif not held and not any(part.backend == "cpu" for part in project.parts):
             project.parts.append(base)
         elif not project.parts:
@@ -280,7 +279,7 @@ class _LockReader:
         others = [extra for part in project.parts for extra in part.extras]
         for extra in left_out.extras:
             if others and all(other.startswith(f"{extra}-") for other in others):
-                part = dataclasses.replace(base, extras=(extra,))
+                part = replace(base, extras=(extra,))
                 if not self._backends(self._read(part)[0], "cpu"):
                     return part
         return None
@@ -322,7 +321,7 @@ class _LockReader:
             if (other.backend, other.runtime) == (backend, runtime):
                 why = f"{other.label} is for {backend} {runtime}".rstrip() + " already"
                 return OpenPart.of(part, why)
-        return dataclasses.replace(part, backend=backend, runtime=runtime)
+        return replace(part, backend=backend, runtime=runtime)
 
     def _find_backend(self, name: str) -> tuple[str, str] | None:
         """The backend that a name says, and its toolkit; None for no backend, or for several."""
@@ -354,7 +353,7 @@ class _LockReader:
 
     def _target(self, part: LockedPart) -> Target:
         backend, base = part.backend or "cpu", self.base.format(python=self.python)
-        return dataclasses.replace(
+        return replace(
             bare_target(backend, backend, base=base, python=self.python, lock=part.lock),
             committed_lock=part.lock,
             extras=part.extras,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import os.path
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import files
 from pathlib import Path, PurePath
 
 import msgspec
+from msgspec import Struct, field
 from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, Problem, SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.progress import Silent
@@ -42,8 +42,7 @@ from buildmatrix.net.registry import client
 from buildmatrix.net.registry.mirrors import Mirrors, Reference
 
 
-@dataclass(slots=True)
-class ProjectInputs:
+class ProjectInputs(Struct):
     """Contents of the inputs."""
 
     #: Normalized name → `file:line` of its first mention, in order.
@@ -135,7 +134,7 @@ def asker_of_torch(
 
     None if the requirements, files below `root`, cannot be resolved.
     """
-    target = dataclasses.replace(
+    target = replace(
         bare_target("cpu", "cpu", base=base, python=python),
         requirements=tuple(requirements),
         pyproject=pyproject,
@@ -214,8 +213,7 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     package: list[DistributionAdvice]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """Answers of an index and of registries; none of registries if they were not asked."""
 
     #: What requires torch, directly or not; empty for nothing, None where nothing was resolved.
@@ -289,8 +287,7 @@ def fitting_pythons(
     return best, f"{why}; all: {', '.join(fitting)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenBase:
+class ChosenBase(Struct, frozen=True):
     """The base image of a backend, and what follows from it."""
 
     image: str

@@ -8,7 +8,8 @@ one distribution uses are one box.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
@@ -25,8 +26,7 @@ _TITLE_LINES = 40
 _SYSTEM = "system"
 
 
-@dataclass(slots=True)
-class _BoxNodes:
+class _BoxNodes(Struct):
     """The nodes of one box."""
 
     kind: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from packaging.specifiers import InvalidSpecifier
 from packaging.version import InvalidVersion
 
@@ -32,8 +32,7 @@ _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _SEPARATORS = re.compile(r"[.+~_ -]")
 
 
-@dataclass(frozen=True, slots=True)
-class _MachineKind:
+class _MachineKind(Struct, frozen=True):
     """Attributes that decide a machine's class, the same for most of a cluster."""
 
     machine: Machine
@@ -41,8 +40,7 @@ class _MachineKind:
     labels: tuple[tuple[str, str], ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _FieldDifference:
+class _FieldDifference(Struct, frozen=True):
     """A field that differs from the class; `seen` is empty if the machine does not have it."""
 
     field: str
@@ -51,8 +49,7 @@ class _FieldDifference:
     undecided: bool = False
 
 
-@dataclass(slots=True)
-class _ClassCount:
+class _ClassCount(Struct):
     nodes: int = 0
     #: True if some of them are nodes of a cluster.
     in_cluster: bool = False

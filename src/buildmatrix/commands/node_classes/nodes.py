@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue, Owned
@@ -44,8 +45,7 @@ class Machine:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One machine by name, with its attributes per backend of its devices."""
 
     name: str
@@ -56,8 +56,7 @@ class Node:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class SeenNodes:
+class SeenNodes(Struct):
     """All machines of some files, and unknown labels in them."""
 
     nodes: list[Node] = field(default_factory=list)
@@ -74,8 +73,7 @@ class SeenNodes:
 LONGEST = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """Value of one field from one label."""
 
     backend: str
@@ -88,8 +86,7 @@ class Statement:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Values of one field of one backend from a node's labels."""
 
     values: tuple[str, ...]
@@ -235,8 +232,7 @@ class KubernetesNode(msgspec.Struct):
             raise ValueError(f"it has more than {MOST:,} nodes")
 
 
-@dataclass(slots=True)
-class _DecodedNodes:
+class _DecodedNodes(Struct):
     number: int = 0
 
 

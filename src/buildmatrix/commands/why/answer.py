@@ -6,8 +6,9 @@ import difflib
 import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from buildmatrix.catalogue.model import Evidence, demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
@@ -228,8 +229,7 @@ MOST_STEPS = 100_000
 Usable = Callable[[Edge], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Chains:
+class Chains(Struct, frozen=True):
     """The chains to one node, the shortest first."""
 
     chains: tuple[Chain, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.model import demangle, opened_library
@@ -30,8 +31,7 @@ _REACH_TEXTS: Mapping[Reach, str] = {
 MOST_MATCHES = 50
 
 
-@dataclass(frozen=True, slots=True)
-class FileGraph:
+class FileGraph(Struct, frozen=True):
     """The file half of a graph."""
 
     nodes: tuple[Node, ...]

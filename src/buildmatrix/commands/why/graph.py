@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
+from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.commands.why.files import build_file_graph, file_id, library_id

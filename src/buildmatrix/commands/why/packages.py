@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from buildmatrix.facts.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
@@ -18,8 +19,7 @@ from buildmatrix.locks.requires import Requires, metadata_of, requested_extras, 
 from buildmatrix.reports.why.model import Edge, Node, node_id
 
 
-@dataclass(frozen=True, slots=True)
-class PackageGraph:
+class PackageGraph(Struct, frozen=True):
     """The package half of a graph."""
 
     nodes: tuple[Node, ...]

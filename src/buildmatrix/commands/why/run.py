@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.model import Evidence
@@ -35,8 +36,7 @@ T = TypeVar("T")
 Stamp = tuple[str, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceGraph:
+class SourceGraph(Struct, frozen=True):
     """A source as a graph, with its evidence."""
 
     source: str
@@ -46,8 +46,7 @@ class SourceGraph:
     unread: tuple[Unread, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _StampedEntry:
+class _StampedEntry(Struct, frozen=True):
     stamps: tuple[Stamp | None, ...]
     #: All files that it was made from.
     files: tuple[str, ...]

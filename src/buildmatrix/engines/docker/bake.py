@@ -10,13 +10,13 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TextIO
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
@@ -79,8 +79,7 @@ def attributes(**values: object) -> str:
     return text.getvalue()
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """Facts of an image in the metadata file."""
 
     #: Digest of the manifest.

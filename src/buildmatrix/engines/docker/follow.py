@@ -11,11 +11,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
 
 import msgspec
+from msgspec import Struct, field
 
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import size
@@ -115,8 +115,7 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 _CANCELLED = re.compile(r"context canceled|code = Canceled|^Canceled$")
 
 
-@dataclass(frozen=True, slots=True)
-class FailedStep:
+class FailedStep(Struct, frozen=True):
     """The step that failed a build."""
 
     #: `[image build 2/7] RUN ...`
@@ -126,8 +125,7 @@ class FailedStep:
     output: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     number: int
     name: str
     started: bool = False

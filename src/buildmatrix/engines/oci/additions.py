@@ -7,10 +7,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile, file_of
@@ -27,8 +29,7 @@ from buildmatrix.matrix.model import User
 _CHUNK: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ContextEntry:
+class ContextEntry(Struct, frozen=True):
     """A file, folder or link in the copied source; its path is empty for the source itself."""
 
     entry: LayerEntry

@@ -10,11 +10,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
@@ -92,8 +92,7 @@ class LayerNotes(msgspec.Struct, frozen=True):
 _NOTES: Final = msgspec.msgpack.Decoder(prepare_type(LayerNotes))
 
 
-@dataclass(frozen=True, slots=True)
-class BasePython:
+class BasePython(Struct, frozen=True):
     """A Python of the base, as found by `uv venv`."""
 
     #: Absolute path, as found by `command -v`; its folder is `home` in `pyvenv.cfg`.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Progress
@@ -47,8 +48,7 @@ from buildmatrix.net.registry.mirrors import Reference
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
 
 
-@dataclass(slots=True)
-class BaseImage:
+class BaseImage(Struct):
     """A base image in any location."""
 
     #: Name in the specification.
@@ -60,8 +60,7 @@ class BaseImage:
     blob: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltImage:
+class BuiltImage(Struct, frozen=True):
     """A complete image in the layout of its `ImageStore`."""
 
     #: Its manifest.

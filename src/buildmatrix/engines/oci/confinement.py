@@ -10,12 +10,13 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess
 from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity
@@ -29,8 +30,7 @@ from buildmatrix.facts.files import read_at_most
 PATIENCE = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Struct, frozen=True):
     """A command and its surroundings."""
 
     root: Path
@@ -268,8 +268,7 @@ class _Edits(msgspec.Struct, frozen=True, rename="camel"):
     additional_gids: tuple[int, ...] = msgspec.field(default=(), name="additionalGids")
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(Struct, frozen=True):
     """Edits of a container."""
 
     #: Nodes: path inside → path here.

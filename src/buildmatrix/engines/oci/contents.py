@@ -7,13 +7,13 @@ import os
 import posixpath
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.engines.oci.additions import Accounts, context_entries

@@ -15,10 +15,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from buildmatrix.base.child import bare_environment, log_process, scratch
 from buildmatrix.base.errors import UndecidedError
@@ -54,8 +55,7 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Package:
+class _Package(Struct, frozen=True):
     """A fetched and opened package."""
 
     fields: Mapping[str, str]

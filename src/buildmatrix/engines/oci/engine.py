@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.base.child import scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     BuildError,
     BuildmatrixError,

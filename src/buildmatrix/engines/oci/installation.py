@@ -16,14 +16,15 @@ import io
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_version
 from buildmatrix.facts.trees.base import Trouble, Unreadable
@@ -64,8 +65,7 @@ if __name__ == "__main__":
 """
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledFile:
+class InstalledFile(Struct, frozen=True):
     """A file, folder or link of a layer, with access to its bytes."""
 
     entry: LayerEntry

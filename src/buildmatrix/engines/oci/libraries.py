@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from buildmatrix.base.child import bare_environment, scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import side_by_side
@@ -133,8 +135,7 @@ MOST_HEAVY: Final = 80
 _FETCHES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenWheel:
+class ChosenWheel(Struct, frozen=True):
     """A package of a lock, and its selected wheel."""
 
     package: Package

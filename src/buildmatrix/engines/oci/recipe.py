@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from buildmatrix.base.errors import Problem
 from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.render.dockerfile import (
@@ -102,8 +104,7 @@ class Command(Step):
     words: tuple[str, ...] | str
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """The steps from the base image of a target to its image."""
 
     steps: tuple[Step, ...]

@@ -22,10 +22,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.base.child import bare_environment, bound, log_process, scratch
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import (

@@ -7,8 +7,9 @@ Language".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 #: Maximum depth of commands.
 DEEPEST: Final = 30
@@ -39,8 +40,7 @@ class Effect(Exception):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Text, or a parameter with its default, or the commands of a substitution."""
 
     text: str
@@ -52,8 +52,7 @@ class Part:
 Word = tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
+class Simple(Struct, frozen=True):
     """A command with its words, assignments and redirections."""
 
     line: int
@@ -62,16 +61,14 @@ class Simple:
     redirections: tuple[tuple[str, Word], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """Commands joined by `&&` and `||`; each may be negated."""
 
     line: int
     items: tuple[tuple[str, bool, Node], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class If:
+class If(Struct, frozen=True):
     """A condition, and the blocks for either outcome; `elif` is in the second one."""
 
     line: int
@@ -80,8 +77,7 @@ class If:
     otherwise: Block
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A word, and blocks by patterns."""
 
     line: int
@@ -89,8 +85,7 @@ class Case:
     branches: tuple[tuple[tuple[Word, ...], Block], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A function with its body."""
 
     line: int
@@ -99,8 +94,7 @@ class Function:
     is_pathfind: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(Struct, frozen=True):
     """A pipeline, loop or subshell, which is read and never followed."""
 
     line: int

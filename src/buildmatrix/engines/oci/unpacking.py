@@ -7,8 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.process import writing
@@ -24,8 +25,7 @@ from buildmatrix.facts.trees.tar import Attributes
 _LARGEST = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """IDs of a user, its group, and its supplementary groups."""
 
     uid: int
@@ -92,8 +92,7 @@ _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
 
 
-@dataclass(slots=True)
-class RootFolder:
+class RootFolder(Struct):
     """The files of an image, and the account that runs its commands."""
 
     path: Path

@@ -13,7 +13,6 @@ import json
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -29,6 +28,7 @@ from jinja2 import (
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build

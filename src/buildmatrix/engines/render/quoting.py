@@ -15,11 +15,11 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Undefined
 from markupsafe import Markup
+from msgspec import Struct
 
 from buildmatrix.base.errors import Problem, SpecError
 
@@ -278,8 +278,7 @@ class DockerfileError(ValueError):
     """Unsupported syntax, which requires another frontend, or a shell."""
 
 
-@dataclass(frozen=True, slots=True)
-class DockerfileInstruction:
+class DockerfileInstruction(Struct, frozen=True):
     """One instruction of a Dockerfile."""
 
     #: Its first line's number.
@@ -300,8 +299,7 @@ class DockerfileInstruction:
         return f"{self.keyword} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """Instructions from one FROM to the next."""
 
     begin: DockerfileInstruction
@@ -367,8 +365,7 @@ def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ..
     return Stage(begin, words[0], "", inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """A word with resolved quotes: texts and variables."""
 
     #: A text and False; a variable's name and True; or its name, and the word that replaces it if

@@ -11,12 +11,13 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.listing import RecordedLookups
@@ -46,8 +47,7 @@ MAX_CACHED_BYTES = 4_000_000_000
 _STR_DECODER = msgspec.msgpack.Decoder(str)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBlob:
+class LayerBlob(Struct, frozen=True):
     """A layer as stored, compressed or not."""
 
     #: `sha256:...` of its bytes; empty if unknown.

@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import islice
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type, read_ahead
 from buildmatrix.facts.inventory.collect import is_content_read
 from buildmatrix.facts.inventory.distributions import remove_secrets

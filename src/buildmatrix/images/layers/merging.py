@@ -10,10 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import nlargest
 
+from msgspec import Struct, field
+
+from buildmatrix.base.data import replace
 from buildmatrix.facts.elf.model import SUFFIXES, strip_compression
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.file_facts import FileFacts
@@ -98,8 +100,7 @@ def _find_origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str
             yield path, layer
 
 
-@dataclass(slots=True)
-class _ShadowedGroup:
+class _ShadowedGroup(Struct):
     files: int = 0
     size: int = 0
     names: list[tuple[int, str]] = field(default_factory=list)

@@ -12,10 +12,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import decode_json
@@ -56,8 +56,7 @@ _BLOB = re.compile(r"blobs/(sha256/[0-9a-f]{64}|sha512/[0-9a-f]{128})")
 _DOCUMENTS = ("index.json", "manifest.json", "repositories")
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """Settings of an image that its layers do not contain."""
 
     environment: Mapping[str, str]
@@ -182,8 +181,7 @@ def _find_blob(blobs: Mapping[str, Slice], name: str) -> Slice:
     return blob
 
 
-@dataclass(frozen=True, slots=True)
-class ImageBlobs:
+class ImageBlobs(Struct, frozen=True):
     """Names of an image's blobs, and its configuration."""
 
     configuration: Configuration

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.oci.documents import (
@@ -112,8 +112,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LayerEntry:
+class LayerEntry(Struct, frozen=True):
     """One file, folder or link of a layer."""
 
     #: Relative to the root, without leading or trailing slash.
@@ -148,8 +147,7 @@ def parent_folders(path: str) -> Iterator[str]:
 LayerPaths = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLayer:
+class StoredLayer(Struct, frozen=True):
     """A layer in an image layout."""
 
     descriptor: Descriptor

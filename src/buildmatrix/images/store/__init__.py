@@ -6,10 +6,10 @@ not fit the model is rejected as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
@@ -20,8 +20,7 @@ from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
 MAX_INVENTORY = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(Struct, frozen=True):
     schema: str
 
 

@@ -22,10 +22,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
 from buildmatrix.facts.inventory.workers import Watch, ignore_progress

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.file_facts import FileFacts
@@ -47,8 +48,7 @@ class PythonAnswers:
 # Files
 
 
-@dataclass(frozen=True, slots=True)
-class FileMemory:
+class FileMemory(Struct, frozen=True):
     """Stamp and facts of one file; None for no facts."""
 
     stamp: bytes

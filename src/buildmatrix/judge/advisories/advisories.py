@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,6 +14,7 @@ from threading import Event
 from typing import Annotated
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.child import scratch
 from buildmatrix.base.progress import Progress, Silent
@@ -33,8 +33,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Policy
 
 
-@dataclass(frozen=True, slots=True)
-class AdvisoryOptions:
+class AdvisoryOptions(Struct, frozen=True):
     """Settings for asking for advisories."""
 
     #: Answers of the last days count; no service is asked.
@@ -99,8 +98,7 @@ _LIMIT = 64_000_000
 _VERSION = "2"
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """One answer, and when the service gave it."""
 
     at: Annotated[datetime, msgspec.Meta(tz=True)]
@@ -151,8 +149,7 @@ _STRANGE = "its name is not valid (PEP 508), or its version is not (PEP 440)"
 _OFFLINE = f"offline, and no answer of the last {STALE.days} days is remembered"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds of one check."""
 
     #: Seconds that one wait for the network may last.

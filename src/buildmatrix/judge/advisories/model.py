@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 #: Name (PEP 503, normalized) and version as a lock or an image has them.
 Key: TypeAlias = "tuple[str, str]"
@@ -15,8 +16,7 @@ Key: TypeAlias = "tuple[str, str]"
 Cause = Literal["package", "service"]
 
 
-@dataclass(frozen=True, slots=True)
-class Advisory:
+class Advisory(Struct, frozen=True):
     """One known vulnerability."""
 
     #: The service's own name for it: `PYSEC-2024-60`, `GHSA-h5c8-rqwp-cp95`.
@@ -39,8 +39,7 @@ class Advisory:
         return min(self.names, key=lambda name: (not name.startswith("CVE-"), name))
 
 
-@dataclass(frozen=True, slots=True)
-class PinAnswer:
+class PinAnswer(Struct, frozen=True):
     """Advisories against one version; an empty answer means none is known."""
 
     advisories: tuple[Advisory, ...]
@@ -50,16 +49,14 @@ class PinAnswer:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Unchecked:
+class Unchecked(Struct, frozen=True):
     """Reason why a version was not checked."""
 
     reason: str
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Advisories:
+class Advisories(Struct, frozen=True):
     """Everything that was asked in a run: each key is in `answers` or in `unchecked`."""
 
     #: How messages name the service: `PyPI`, `OSV`, `OSV at http://127.0.0.1:8000/v1/query`.

@@ -14,14 +14,15 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
 import msgspec
+from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.child import bare_environment, bound, log_process
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import shown
 from buildmatrix.base.threads import prepare_type
@@ -42,8 +43,7 @@ _COMPLAINT = re.compile(r"(?:[\w.]*(?:Error|Exception|Timeout)|ERROR:[\w.]+): ?(
 _CAUSE = re.compile(r".*Caused by \w+\(.*?\): (?P<text>.+?)[\"']?\)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer of a run of the command."""
 
     advisories: Mapping[Pin, tuple[Advisory, ...]]
@@ -214,8 +214,7 @@ def _line(text: str, longest: int) -> str:
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Pin:
+class Pin(Struct, frozen=True, order=True):
     """One line of a requirements file, `name==version`."""
 
     name: str

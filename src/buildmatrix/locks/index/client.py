@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 from urllib.request import url2pathname
 
 import msgspec
+from msgspec import Struct
 from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.base.errors import UndecidedError
@@ -52,8 +52,7 @@ _CHUNK = 64 << 10
 _LONGEST_TAG = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFile:
+class IndexFile(Struct, frozen=True):
     """One file of a project, as listed by its index."""
 
     filename: str

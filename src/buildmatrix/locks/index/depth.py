@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.facts.binaries.head_facts import Prefix, collect_linking
 from buildmatrix.facts.binaries.reader import read_elf
@@ -151,8 +152,7 @@ def read_tables(source: Ranged, paths: Iterable[str]) -> Mapping[str, Tables]:
     return tables
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """The reading of one member, and its cost in bytes."""
 
     source: Ranged
@@ -228,8 +228,7 @@ def _collect(
 MOST_OF_IT = 3 / 4
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Result of reading a wheel."""
 
     inventory: Inventory

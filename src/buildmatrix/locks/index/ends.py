@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.binaries.stream import (
     EndSections,
     HeadReader,

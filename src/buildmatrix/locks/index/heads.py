@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.facts.binaries.devicefile import HEAD as KIND_HEAD
 from buildmatrix.facts.binaries.devicefile import detect_kind

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.archive import PACKAGES
@@ -50,8 +52,7 @@ class FileVersion:
         return (is_strong or self.modified is not None) and self == version
 
 
-@dataclass(frozen=True, slots=True)
-class WheelFacts:
+class WheelFacts(Struct, frozen=True):
     """Facts of one wheel, to the depth at which it was read."""
 
     filename: str
@@ -67,8 +68,7 @@ class WheelFacts:
     bytes_read: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """The tables of one library of a wheel."""
 
     #: None for a file that is not a library, and for unsupported locations of the tables.
@@ -108,8 +108,7 @@ def place_key(address: HttpAddress) -> str:
     return hashlib.sha256(f"place {address.url}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class WheelEntry:
+class WheelEntry(Struct, frozen=True):
     """Cached facts of one wheel, at one depth."""
 
     identity: str
@@ -291,8 +290,7 @@ LEAST_OF_ONE = 10_000_000
 SMALL_WHEEL = 5 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """Bytes that reading one wheel can use, and its limit."""
 
     bytes: int

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from buildmatrix.facts.binaries.stream import (
     UNKNOWN,
     EndSections,
@@ -87,8 +89,7 @@ class _SingleFile(Tree):
         yield BytesSource(self.data)
 
 
-@dataclass(slots=True)
-class Within:
+class Within(Struct):
     """A part of a wheel, of which at most `most` bytes are read, as `zip_archive.Bytes`."""
 
     source: Ranged

@@ -15,7 +15,9 @@ import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
+
+from msgspec import Struct
 
 from buildmatrix.locks.index.model import GAP, FileVersion
 from buildmatrix.net.http.addresses import HttpAddress, RequestError
@@ -39,8 +41,7 @@ def _version_of(answer: HttpResponse, size: int) -> FileVersion:
     return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
 
 
-@dataclass(frozen=True, slots=True)
-class _FileEnd:
+class _FileEnd(Struct, frozen=True):
     """Result of the first request."""
 
     version: FileVersion

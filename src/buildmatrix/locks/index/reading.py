@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import size
@@ -88,8 +90,7 @@ class CachingReader:
         return facts
 
 
-@dataclass(frozen=True, slots=True)
-class WheelRequest:
+class WheelRequest(Struct, frozen=True):
     """A wheel to read, the depth, and the limit of bytes."""
 
     wheel: Wheel

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from copy import copy
-from dataclasses import dataclass
 
+from msgspec import Struct
 from packaging.markers import InvalidMarker
 from packaging.utils import canonicalize_name
 
@@ -39,8 +39,7 @@ LARGEST_HELD = 8 << 20
 METADATA_FILES = ("pyproject.toml", "PKG-INFO")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file of a source distribution."""
 
     #: Below the one folder that the archive holds.

@@ -8,13 +8,17 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
+import msgspec
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import shown
 
@@ -161,8 +165,7 @@ def only_for(origin: Origin, login: Login | None) -> Logins:
 # Certificates
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """Certificate settings of this machine."""
 
     #: `HOST` or `HOST:PORT` of servers whose certificates are not verified; `*` for all.
@@ -173,7 +176,7 @@ class Trust:
     #: Folders with one subfolder of certificates per server, named `HOST[:PORT]`.
     folders: tuple[Path, ...] = ()
     #: Certificate authorities for one server, by `HOST[:PORT]`; may grow.
-    authorities: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    authorities: Mapping[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)
 
     def own(self, address: HttpAddress) -> tuple[Path, ...]:
         """Return the certificate files of this server, or else its folder."""
@@ -195,8 +198,7 @@ class Trust:
 READING_METHODS = frozenset({"GET", "HEAD"})
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """Timeouts and retries of requests, in seconds."""
 
     #: Total attempts per request.

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from msgspec import Struct
+
 from buildmatrix.base import toml
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import PYPI
@@ -132,8 +135,7 @@ def config_home(environment: Mapping[str, str]) -> Path:
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """One index of the configuration; the URL may hold credentials."""
 
     url: str
@@ -212,13 +214,12 @@ def places(
 # uv
 
 
-@dataclass(slots=True)
-class _UvIndexes:
+class _UvIndexes(Struct):
     """Package sources in the settings of uv."""
 
-    extra: list[Index] = field(default_factory=list)
-    default: list[Index] = field(default_factory=list)
-    find_links: list[str] = field(default_factory=list)
+    extra: list[Index] = msgspec.field(default_factory=list)
+    default: list[Index] = msgspec.field(default_factory=list)
+    find_links: list[str] = msgspec.field(default_factory=list)
     no_index: bool = False
 
     @property

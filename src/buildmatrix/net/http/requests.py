@@ -8,9 +8,10 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import parse_json
@@ -56,8 +57,7 @@ class Traffic:
             self._whole.add(count, requests)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """A response. Its body is read as it arrives, once."""
 
     status: int

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.oci.documents import Descriptor
@@ -29,8 +31,7 @@ MIN_PROGRESS = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
-@dataclass(frozen=True, slots=True)
-class BlobPlace:
+class BlobPlace(Struct, frozen=True):
     """A registry or mirror that may have a blob."""
 
     session: Session

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+from msgspec import Struct
+
 from buildmatrix.base import child
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
@@ -67,8 +69,7 @@ class RegistryLogin:
         return tuple(sorted(plain | sent, key=len, reverse=True))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCredentials:
+class FoundCredentials(Struct, frozen=True):
     """Credentials for a registry, from this machine's settings."""
 
     login: RegistryLogin | None = None

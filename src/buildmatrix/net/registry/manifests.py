@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from urllib.parse import quote
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable
@@ -34,8 +33,7 @@ ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))
 MAX_CACHED_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestBytes:
+class ManifestBytes(Struct, frozen=True):
     """A manifest or an index, verified against its digest."""
 
     data: bytes

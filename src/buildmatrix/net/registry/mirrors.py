@@ -19,13 +19,15 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from buildmatrix.base import toml
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
@@ -70,8 +72,7 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A repository in a registry, with a tag or digest."""
 
     #: With its port, if any; `docker.io` for Docker Hub.
@@ -187,8 +188,7 @@ _HUB = frozenset({DOCKER_HUB, "registry-1.docker.io", "index.docker.io"})
 _ROOT = "/v2"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mirror:
+class _Mirror(Struct, frozen=True):
     """A mirror: a host, and a prefix of its repositories."""
 
     #: `mirror.example.com/hub`
@@ -197,8 +197,7 @@ class _Mirror:
     serves_digests: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     """Settings for all names with a prefix."""
 
     #: `docker.io/library`; `*.example.com` matches all subdomains.
@@ -219,8 +218,7 @@ class _Rule:
         return None
 
 
-@dataclass(slots=True)
-class Mirrors:
+class Mirrors(Struct):
     """Mirrors of this machine, for all threads.
 
     Args:

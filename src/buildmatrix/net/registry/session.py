@@ -7,9 +7,11 @@ import ssl
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.net.http.addresses import (
     HttpAddress,
@@ -44,8 +46,7 @@ _NO_TLS = "WRONG_VERSION_NUMBER"
 _NEXT = re.compile(r'\s*<([^<>]{1,4096})>\s*;[^,]*\brel="?next"?')
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(Struct):
     """State of one registry."""
 
     base: HttpAddress

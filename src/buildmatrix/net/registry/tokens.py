@@ -12,11 +12,12 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable, shown
@@ -42,8 +43,7 @@ _SCHEME = re.compile(rf"[\s,]*({_WORD})(?=\s|,|$)")
 _PARAMETER = re.compile(rf'[\s,]*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """An authentication scheme and its parameters."""
 
     #: In lower case: `basic`, `bearer`.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix.base.text import count, listing
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.sections import Row, Section, filled, limit, sentences
@@ -13,8 +15,7 @@ from buildmatrix.reports.sections import Row, Section, filled, limit, sentences
 # Drift as data
 
 
-@dataclass(frozen=True, slots=True)
-class Pinned:
+class Pinned(Struct, frozen=True):
     """One version of a distribution, and the targets that have it."""
 
     version: str
@@ -25,8 +26,7 @@ class Pinned:
     chain: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """A distribution that is not the same in all targets that have it."""
 
     name: str
@@ -34,8 +34,7 @@ class Drift:
     pinned: tuple[Pinned, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedDrift(Drift):
+class ExplainedDrift(Drift, frozen=True):
     """Drift that is meant."""
 
     #: Why it is.

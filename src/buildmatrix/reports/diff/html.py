@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.composition import VendorBytes
@@ -20,8 +21,7 @@ from buildmatrix.reports.sections import signed_size
 MOST_BARS = 15
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthBar:
+class GrowthBar(Struct, frozen=True):
     """Bar of one thing that grew or shrank; the middle of the picture is zero."""
 
     name: str

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.model import Finding, VerdictName
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
@@ -42,8 +44,7 @@ class ComparedSide:
     is_undecided: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionChange:
+class DistributionChange(Struct, frozen=True):
     """A distribution that only one side has, or that is another one there."""
 
     change: Change
@@ -71,8 +72,7 @@ class DistributionChanges:
     changes: tuple[DistributionChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryChange:
+class LibraryChange(Struct, frozen=True):
     """A vendor's library that came, went, or has another version."""
 
     change: Change
@@ -93,8 +93,7 @@ class LibraryChange:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ArchitectureChange:
+class ArchitectureChange(Struct, frozen=True):
     """Device code for architectures that came or went."""
 
     #: None for everything together; empty for files that no distribution owns.
@@ -104,8 +103,7 @@ class ArchitectureChange:
     lost: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VendorChange:
+class VendorChange(Struct, frozen=True):
     """Bytes of one vendor."""
 
     vendor: str
@@ -114,8 +112,7 @@ class VendorChange:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class LayerChange:
+class LayerChange(Struct, frozen=True):
     """A layer of an image that the other one has not, or that holds other bytes."""
 
     change: Change
@@ -126,8 +123,7 @@ class LayerChange:
     size_after: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LayersChange:
+class LayersChange(Struct, frozen=True):
     """The layers of two images."""
 
     before: int
@@ -140,8 +136,7 @@ class LayersChange:
     changes: tuple[LayerChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VariableChange:
+class VariableChange(Struct, frozen=True):
     """An environment variable of the image's configuration."""
 
     change: Change
@@ -150,8 +145,7 @@ class VariableChange:
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FindingChange:
+class FindingChange(Struct, frozen=True):
     """A finding that only one side has, or that counts otherwise there."""
 
     change: Change
@@ -168,16 +162,14 @@ class FindingChange:
         return finding
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFinding:
+class ChangedFinding(Struct, frozen=True):
     """A finding that both sides have, and that counts otherwise now."""
 
     before: Finding
     after: Finding
 
 
-@dataclass(frozen=True, slots=True)
-class FindingChanges:
+class FindingChanges(Struct, frozen=True):
     """Findings that differ, the severe first."""
 
     #: How many are as they were.
@@ -211,8 +203,7 @@ class FindingChanges:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictChange:
+class VerdictChange(Struct, frozen=True):
     """A distribution with another verdict, or only on one side; without `ok` ones."""
 
     name: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import get_args
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.judge.model import Finding
 from buildmatrix.reports import markdown, terminal
@@ -90,8 +92,7 @@ def _severity(finding: Finding) -> str:
     return "accepted" if finding.waived is not None else finding.severity
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
+class ChangeRow(Struct, frozen=True):
     """One difference: what it is about, what changed, and what else there is to say."""
 
     sign: str

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK, NodeState
 from buildmatrix.judge.registry import rule_of
@@ -29,8 +31,7 @@ from buildmatrix.reports.fleet.model import (
 Key: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FleetCause:
+class FleetCause(Struct, frozen=True):
     """Open findings that one fix cures, or of one rule about the same without a fix."""
 
     key: Key
@@ -107,8 +108,7 @@ def _place(cause: FleetCause) -> tuple[object, ...]:
     return (-rank, -cause.size, -len(cause.results), cause.key)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReason:
+class NodeReason(Struct, frozen=True):
     """Reason for images' state on a node class, and the images."""
 
     state: NodeState
@@ -116,8 +116,7 @@ class NodeReason:
     results: tuple[FleetResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAnswer:
+class NodeAnswer(Struct, frozen=True):
     """Verdicts of images on one node class."""
 
     node: str
@@ -198,8 +197,7 @@ def _rank(state: NodeState) -> int:
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonGroup:
+class ReasonGroup(Struct, frozen=True):
     """Reason that several results share."""
 
     #: Reason, in the first one's words.

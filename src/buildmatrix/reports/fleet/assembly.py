@@ -7,10 +7,12 @@ same image, built again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
+
+from msgspec import structs
 
 from buildmatrix import __version__
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, most_severe
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.acceptance import FailOn
@@ -287,7 +289,7 @@ class _Pool:
 
     def result(self, result: FleetResult) -> FleetResult:
         """The result with its lists in their order."""
-        parts: dict[str, Any] = {item.name: getattr(result, item.name) for item in fields(result)}
+        parts = structs.asdict(result)
         for name in ("names", "places", "node_classes"):
             parts[name] = tuple(sorted(set(parts[name])))
         parts |= {

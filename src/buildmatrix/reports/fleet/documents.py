@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from io import BytesIO
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from buildmatrix.base.data import field_names, is_record
 from buildmatrix.base.text import each_text, guarded, in_json
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.reports import json_form
@@ -35,8 +36,7 @@ from buildmatrix.reports.json_form import plain
 Entry = TypeVar("Entry")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedResult(ResultFacts):
+class IndexedResult(ResultFacts, frozen=True, kw_only=True):
     """A result that points into the tables of its document."""
 
     findings: tuple[int, ...] = ()
@@ -55,8 +55,8 @@ class FleetDocument(RunFacts):
 
 
 #: Fields shared by a document and its report.
-_SHARED = tuple(item.name for item in fields(RunFacts))
-_FACTS = tuple(item.name for item in fields(ResultFacts))
+_SHARED = field_names(RunFacts)
+_FACTS = field_names(ResultFacts)
 
 
 def make_document(report: FleetReport) -> FleetDocument:
@@ -180,11 +180,11 @@ def _fields(kind: type) -> list[Any]:
 
     hints = get_type_hints(kind)
     made = []
-    for item in fields(kind):
-        parts = set(get_args(hints[item.name]))
+    for name in field_names(kind):
+        parts = set(get_args(hints[name]))
         is_optional = NoneType in parts
-        (hint,) = parts - {NoneType} if is_optional else (hints[item.name],)
-        made.append(pyarrow.field(item.name, _type(hint), nullable=is_optional))
+        (hint,) = parts - {NoneType} if is_optional else (hints[name],)
+        made.append(pyarrow.field(name, _type(hint), nullable=is_optional))
     return made
 
 
@@ -196,6 +196,6 @@ def _type(hint: Any) -> Any:
         return pyarrow.list_(_type(get_args(hint)[0]))
     if get_origin(hint) is Literal or hint is str:
         return pyarrow.string()
-    if is_dataclass(hint) and isinstance(hint, type):
+    if is_record(hint):
         return pyarrow.struct(_fields(hint))
     return {int: pyarrow.int64(), bool: pyarrow.bool_()}[hint]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable, size
 from buildmatrix.judge.model import NODE_STATES
 from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts

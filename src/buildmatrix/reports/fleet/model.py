@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix import __version__
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.judge.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
@@ -52,8 +54,7 @@ def finding_order(finding: FleetFinding) -> tuple[object, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetLayer:
+class FleetLayer(Struct, frozen=True, kw_only=True):
     """One layer, as an image of one backend has it."""
 
     #: `sha256:...` of its blob.
@@ -70,8 +71,7 @@ class FleetLayer:
         return self.size * min(self.unusable, self.installed) // max(self.installed, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetFit:
+class FleetFit(Struct, frozen=True, kw_only=True):
     """Verdict on an image for one node class."""
 
     node: str
@@ -80,8 +80,7 @@ class FleetFit:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFacts:
+class ResultFacts(Struct, frozen=True, kw_only=True):
     """Result of one image (or one lock of a repository) for one backend, without the parts that
     many images share.
     """
@@ -137,8 +136,7 @@ class ResultFacts:
         return f"{self.repository}@{algorithm}:{digest[:12]}" if digest else self.repository
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetResult(ResultFacts):
+class FleetResult(ResultFacts, frozen=True, kw_only=True):
     """Result of one image (or one lock of a repository) for one backend.
 
     It is a line of the JSON Lines, complete in itself. `key` tells results apart.
@@ -152,8 +150,7 @@ class FleetResult(ResultFacts):
     layers: tuple[FleetLayer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetWork:
+class FleetWork(Struct, frozen=True, kw_only=True):
     """Cost of a run."""
 
     #: References and repositories that were named, and results that came out of the store.
@@ -177,8 +174,7 @@ class FleetWork:
 Change = Literal["new", "gone", "worse", "better", "changed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeEnd:
+class ChangeEnd(Struct, frozen=True, kw_only=True):
     """An image in one of two reports."""
 
     digest: str
@@ -190,8 +186,7 @@ class ChangeEnd:
     refused: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetChange:
+class FleetChange(Struct, frozen=True, kw_only=True):
     """Change of one image since an earlier report."""
 
     change: Change
@@ -203,8 +198,7 @@ class FleetChange:
     after: ChangeEnd | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDrift:
+class FleetDrift(Struct, frozen=True, kw_only=True):
     """Changes since an earlier report."""
 
     #: Subject of that report, and the tool that wrote it.

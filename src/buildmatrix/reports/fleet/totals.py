@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.reports.fleet.assembly import bytes_more
@@ -13,8 +14,7 @@ from buildmatrix.reports.fleet.model import FleetChange, FleetDrift, FleetResult
 # Images: one that is judged for two backends is pulled once
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """An image, or a lock, with what is said of it for each backend."""
 
     results: tuple[FleetResult, ...]
@@ -65,8 +65,7 @@ def images(results: Iterable[FleetResult]) -> Sequence[Image]:
 # that only some images cannot use are counted separately.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTotals:
+class LayerTotals(Struct, frozen=True, kw_only=True):
     """All distinct layers, as a registry keeps each once: bytes are those of a pull."""
 
     layers: int = 0
@@ -79,8 +78,7 @@ class LayerTotals:
     unusable_in_some: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullTotals:
+class PullTotals(Struct, frozen=True, kw_only=True):
     """All images, each pulled once; and once for each container that is known to run it."""
 
     images: int = 0
@@ -135,8 +133,7 @@ def pull_totals(images: Iterable[Image]) -> PullTotals:
 # Vendors
 
 
-@dataclass(frozen=True, slots=True)
-class VendorTotals:
+class VendorTotals(Struct, frozen=True):
     """Installed bytes of one vendor, over all images."""
 
     #: Empty for what belongs to none.
@@ -192,8 +189,7 @@ def sort_by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
 # Owners
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerTotals:
+class OwnerTotals(Struct, frozen=True):
     """The images of one owner."""
 
     #: As a label of the images, or the place that names them, says it; empty without an owner.
@@ -220,8 +216,7 @@ def owner_totals(images: Iterable[Image]) -> Sequence[OwnerTotals]:
     return sorted(totals, key=lambda item: (-item.pulls.unusable, -item.failed, item.owner))
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerDrift:
+class OwnerDrift(Struct, frozen=True):
     """Changes for one owner since an earlier report."""
 
     owner: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count, printable, size
 from buildmatrix.reports.sections import STATES, state_in, state_word
@@ -49,8 +50,7 @@ def vendor_name(vendor: str) -> str:
 # Treemaps are squarified: Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000.
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(Struct, frozen=True):
     """A rectangle, in the units of the picture that it is a part of."""
 
     x: float
@@ -77,8 +77,7 @@ def lengths(sizes: Sequence[int], whole: int) -> list[tuple[float, float]]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A part of a bar, in percent of the longest bar."""
 
     style: str
@@ -90,8 +89,7 @@ class Segment:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """The bytes of one thing, by vendor."""
 
     segments: tuple[Segment, ...]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
+from msgspec import Struct
+
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, printable
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
 from buildmatrix.reports.page import document
@@ -181,8 +183,7 @@ _PERCENTILES = ("p50", "p95", "p99")
 _COMPARED = " against the baseline"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """Runs that took about the same time; place and lengths in percent of the picture."""
 
     x: float
@@ -191,8 +192,7 @@ class Column:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A percentile, now or in the baseline."""
 
     name: str
@@ -206,8 +206,7 @@ class Mark:
         return self.x > 60
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """The runs of one check."""
 
     subject: str

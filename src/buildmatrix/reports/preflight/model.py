@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from buildmatrix.base.text import count, each_text, printable, shown
 from buildmatrix.judge.rungs import RUNGS, Rung
@@ -23,8 +24,7 @@ CheckState: TypeAlias = Literal["passed", "failed", "undecided", "not-run", "acc
 Value: TypeAlias = str | float | int | bool | list[str | float] | dict[str, float] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One thing that a rung looked at: an import, a device, a GEMM of one framework and type."""
 
     #: Subject: `torch`, `torch cuda:0 float32`, `smoke warmup`.
@@ -36,8 +36,7 @@ class Check:
     values: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RungOutcome:
+class RungOutcome(Struct, frozen=True):
     """Outcome of one rung in one place."""
 
     rung: Rung
@@ -54,8 +53,7 @@ class RungOutcome:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightTarget:
+class PreflightTarget(Struct, frozen=True):
     """One image, on one node class or on none in particular."""
 
     #: The target's identifier, or the name of an image that is not a target.
@@ -68,8 +66,7 @@ class PreflightTarget:
     node_class: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
+class Preflight(Struct, frozen=True):
     """Preflight results of the images of a run."""
 
     tool: ReportTool

@@ -6,8 +6,9 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from buildmatrix.base.text import printable
 from buildmatrix.facts.inventory.conda import PREFIX
@@ -28,8 +29,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class BillItem:
+class BillItem(Struct, frozen=True):
     """One distribution, of all targets of a report."""
 
     name: str
@@ -59,8 +59,7 @@ class BillItem:
         return purl(self.name, self.version)
 
 
-@dataclass(frozen=True, slots=True)
-class Vulnerability:
+class Vulnerability(Struct, frozen=True):
     """One advisory, and all findings about it."""
 
     advisory: Advisory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count, size
 from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
@@ -75,8 +76,7 @@ _LEAST, _LEAST_FILE = 0.004, 0.008
 _LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES, _CHARACTER = 44.0, 17.0, 34.0, 7.8
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A file, or the rest of a distribution."""
 
     area: Area
@@ -88,8 +88,7 @@ class Leaf:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A distribution, or the small ones together."""
 
     area: Area
@@ -105,8 +104,7 @@ class Cell:
     row: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Packages of one requirement line; the only one has no title."""
 
     area: Area
@@ -116,8 +114,7 @@ class Block:
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Treemap:
+class Treemap(Struct, frozen=True):
     """One target, or several whose bytes are the same."""
 
     targets: tuple[str, ...]
@@ -293,8 +290,7 @@ def percent(value: float) -> str:
 # Layers of an image as one strip
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPiece:
+class LayerPiece(Struct, frozen=True):
     """Bytes of one layer that have one fate."""
 
     #: A class of the style sheet: what is used, wasted, or deleted by a later layer.
@@ -303,8 +299,7 @@ class LayerPiece:
     width: float
 
 
-@dataclass(frozen=True, slots=True)
-class LayerStrip:
+class LayerStrip(Struct, frozen=True):
     """The layers of targets that have the same ones, the lowest first."""
 
     targets: tuple[str, ...]

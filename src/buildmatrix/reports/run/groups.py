@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
@@ -64,8 +65,7 @@ _NAMED = 6
 _LISTED = 24
 
 
-@dataclass(frozen=True, slots=True)
-class SharedText:
+class SharedText(Struct, frozen=True):
     """A text, and the targets (or backends) that it is about."""
 
     targets: tuple[str, ...]
@@ -75,8 +75,7 @@ class SharedText:
     more: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FindingGroup:
+class FindingGroup(Struct, frozen=True):
     """Findings with one cause, and with one cure on each target."""
 
     #: The one that stands for the others: what weighs most.
@@ -396,8 +395,7 @@ def _fill(text: str, backends: Mapping[str, None]) -> str:
 # Totals by cause: findings that one step fixes, and their bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Groups of findings with one cure."""
 
     #: Origin, if a chain has it: `torch 2.9.1 brings nvidia-cudnn-cu12 9.10 ...`.

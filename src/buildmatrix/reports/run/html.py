@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import count
 from buildmatrix.catalogue.model import Evidence
@@ -21,8 +22,7 @@ from buildmatrix.reports.run.node_map import architecture_grids, node_map
 _MOST = 120
 
 
-@dataclass(frozen=True, slots=True)
-class LinkList:
+class LinkList(Struct, frozen=True):
     """Sentences about targets whose distributions link and require the same."""
 
     targets: tuple[str, ...]

@@ -16,11 +16,12 @@ asked for. XML 1.0 cannot hold every character (section 2.2): texts are made pri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
+
+from msgspec import Struct, field
 
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
@@ -37,8 +38,7 @@ from buildmatrix.reports.run.model import (
 )
 
 
-@dataclass(slots=True)
-class Suite:
+class Suite(Struct):
     """One test suite: its cases, and what passed cases have to say."""
 
     name: str

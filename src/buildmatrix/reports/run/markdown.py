@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count
 from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
 from buildmatrix.reports.run import groups, revision, summary

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from buildmatrix import __version__
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
 from buildmatrix.base.text import each_text, printable, shown
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
@@ -42,8 +43,7 @@ Step = Gate | Literal["push"]
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d{0,8})")
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """Bytes that one target downloads and installs less."""
 
     target: str
@@ -51,8 +51,7 @@ class Saved:
     installed: Spared
 
 
-@dataclass(frozen=True, slots=True)
-class FixesTried:
+class FixesTried(Struct, frozen=True):
     """Result of `audit --fix`: the fixes that work together, as one change."""
 
     #: For `git apply`; empty where no file can say any of them.
@@ -65,8 +64,7 @@ class FixesTried:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetDifference:
+class TargetDifference(Struct, frozen=True):
     """Effect of a change on one target."""
 
     id: str
@@ -80,8 +78,7 @@ class TargetDifference:
     verdicts: tuple[VerdictChange, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A report of what a change brings: its findings are the new ones."""
 
     #: Revision as given by the user, and its full commit hash.
@@ -95,16 +92,14 @@ class Difference:
     accepts: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportTool(Tool):
+class ReportTool(Tool, frozen=True, kw_only=True):
     """Tool that made a report."""
 
     #: Date of the catalogue, `YYYY-MM-DD`.
     catalogue: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportShard:
+class ReportShard(Struct, frozen=True):
     """One machine's part of the targets that were selected (`--shard`)."""
 
     number: ShardNumber

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.catalogue.drivers import Support
 from buildmatrix.judge.model import DeviceFit, NodeFit, TargetResult, Verdict
@@ -49,8 +50,7 @@ def notes(targets: Iterable[TargetResult]) -> Sequence[str]:
 _MOST = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ArchitectureGrid:
+class ArchitectureGrid(Struct, frozen=True):
     """Distributions that hold device code of one vendor."""
 
     vendor: str
@@ -119,16 +119,14 @@ _WORDS: Mapping[Support, tuple[str, str]] = {
 ELSEWHERE = "elsewhere"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A node class, and its GPUs; one without a name where the class names none."""
 
     node: str
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MapCell:
+class MapCell(Struct, frozen=True):
     """One field. An empty style is that of a target that does not run there."""
 
     style: str = ""
@@ -137,16 +135,14 @@ class MapCell:
     span: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class MapRow:
+class MapRow(Struct, frozen=True):
     """Architectures that serve the same GPUs alike; `all device code` where it names none."""
 
     architectures: tuple[str, ...]
     cells: tuple[MapCell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MapGroup:
+class MapGroup(Struct, frozen=True):
     """Fields of targets that are alike in every field."""
 
     targets: tuple[str, ...]
@@ -157,8 +153,7 @@ class MapGroup:
     reasons: tuple[tuple[str, str, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMap:
+class NodeMap(Struct, frozen=True):
     """The picture."""
 
     columns: tuple[Column, ...]

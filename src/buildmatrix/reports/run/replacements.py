@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from packaging.utils import canonicalize_name
 
 # Positions as in SARIF 2.1.0 (3.30).
@@ -18,8 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _COMMENT = re.compile(r"(?:^|\s)#")
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """A part of a file; what is not known is None."""
 
     start_line: int
@@ -81,8 +80,7 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 _BOM = "\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """Text that comes in place of a region."""
 
     region: Region
@@ -98,8 +96,7 @@ class Replacement:
         return tuple(_lines(text)[begin : begin + len(self.gone)]) == self.gone
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """Neighboring lines that go and come; each with its line feed, where it has one."""
 
     line: int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
 from buildmatrix.judge.registry import drop_repeats

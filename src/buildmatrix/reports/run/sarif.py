@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
+
+from msgspec import Struct, field
 
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Severity
@@ -208,8 +209,7 @@ def _invocation(report: Report, exit_code: int | None, notices: Sequence[str]) -
     return form
 
 
-@dataclass(slots=True)
-class _Results:
+class _Results(Struct):
     """Makes results; reads each file of the repository once."""
 
     root: PurePath | None

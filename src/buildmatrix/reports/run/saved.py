@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.acceptance import (

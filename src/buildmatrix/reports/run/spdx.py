@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
+
+from msgspec import Struct, field
 
 from buildmatrix.base.text import printable
 from buildmatrix.judge.composition import NativeComponent, SystemComponent
@@ -69,8 +70,7 @@ def render(report: Report, *, time: datetime | None = None) -> str:
     return dumps({"@context": _CONTEXT, "@graph": [creation, *graph.elements]})
 
 
-@dataclass(slots=True)
-class _Graph:
+class _Graph(Struct):
     """The elements of one document, each with a name of its own."""
 
     prefix: str

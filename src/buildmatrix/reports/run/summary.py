@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.text import bounded, count, listing, size
 from buildmatrix.judge.acceptance import is_from_baseline
@@ -88,8 +89,7 @@ def _seconds(seconds: float) -> str:
 # Wasted bytes of an audit, and the lines that bring them
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(Struct, frozen=True):
     """Waste that one requirement line brings into one target."""
 
     #: `requirements.in:3`, and the distribution that it names.
@@ -203,8 +203,7 @@ def remarks(report: Report) -> Sequence[Sequence[str]]:
 # First steps: the fixes that resolve most findings
 
 
-@dataclass(frozen=True, slots=True)
-class Cure:
+class Cure(Struct, frozen=True):
     """One fix, and how many findings it is for."""
 
     key: str
@@ -319,8 +318,7 @@ def _span(rungs: Sequence[ClimbedRung]) -> str:
 # Findings by targets
 
 
-@dataclass(frozen=True, slots=True)
-class TargetsSection:
+class TargetsSection(Struct, frozen=True):
     """Section about some targets together."""
 
     name: str

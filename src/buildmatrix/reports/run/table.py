@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable
 from buildmatrix.judge.model import (
     NodeFit,

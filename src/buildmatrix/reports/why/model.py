@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from msgspec import Struct
+
 from buildmatrix.facts.inventory.model import Layer, ShadowedFiles
 from buildmatrix.judge.model import IN_MEMORY
 from buildmatrix.reports.json_form import key
@@ -68,8 +70,7 @@ class Embedded:
     path: str = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One thing of the graph."""
 
     #: Unique in a graph: the kind, a colon, and the path, name or `file:line`.
@@ -166,8 +167,7 @@ def node_id(name: str) -> str:
 # The answer
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """One way: a node to begin with, and the edges that lead from it."""
 
     start: Node
@@ -179,8 +179,7 @@ class Chain:
         return (self.start.id, *(edge.target for edge in self.edges))
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """Question, and its meaning in this graph."""
 
     text: str
@@ -204,8 +203,7 @@ State = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """Symbols that one binary uses from a library it links."""
 
     #: Path of the binary, and its NEEDED entry.
@@ -221,8 +219,7 @@ class Use:
     unread: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredNode:
+class AnsweredNode(Struct, frozen=True):
     """One node that was asked about."""
 
     node: Node
@@ -245,8 +242,7 @@ class AnsweredNode:
     uses: tuple[Use, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Everything that `why` says."""
 
     source: str

@@ -21,12 +21,12 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base import child
 from buildmatrix.base.errors import UsageError
@@ -55,8 +55,7 @@ KEY_NAME: Final = "state.key"
 _SIZE: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class MachineKey:
+class MachineKey(Struct, frozen=True):
     """Secret key of this user on this machine."""
 
     secret: bytes
@@ -144,8 +143,7 @@ FOLDER = STATE
 _MAX_CACHED_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFiles:
+class TargetFiles(Struct, frozen=True):
     """Paths of one target's files."""
 
     folder: Path
@@ -192,8 +190,7 @@ def images_folder(specification: Path) -> Path:
     return specification.absolute().parent / FOLDER / "images"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The state folder of one specification."""
 
     folder: Path

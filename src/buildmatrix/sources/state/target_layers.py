@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image
@@ -43,8 +44,7 @@ _OWN_MARK = re.compile(r" # buildmatrix\b.*", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{\w+\}|\$\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """An instruction, with its first line."""
 
     line: int
@@ -64,8 +64,7 @@ class Instruction:
         return f"{self.keyword} {text}"
 
 
-@dataclass(slots=True)
-class _Stage:
+class _Stage(Struct):
     base: str
     line: int
     name: str | None
@@ -194,8 +193,7 @@ def _parse_instructions(text: str) -> Iterator[Instruction]:
 LAYERS = "layers"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLayers:
+class ImageLayers(Struct, frozen=True):
     """Layers of one image."""
 
     #: Digest of the image.
