@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/servers"), str(ROOT / "tests/unit/elf")]
+sys.path[:0] = [str(ROOT / "tests/servers"), str(ROOT / "tests/unit/facts/elf")]
 
 from elf_images import Image  # noqa: E402
 from terminal import Terminal, terminal  # noqa: E402

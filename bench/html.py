@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests/pages"), str(ROOT / "tests/unit/why")]
+sys.path[:0] = [str(ROOT / "tests/pages"), str(ROOT / "tests/unit/commands/why")]
 
 from browser import find_browser, started  # noqa: E402
 from page_cases import many, matrix  # noqa: E402

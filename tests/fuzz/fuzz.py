@@ -63,7 +63,7 @@ _CASES = UNIT / "promises" / "cases"
 TARGETS = {
     "elf": Target(
         ["buildmatrix.facts.binaries", "buildmatrix.facts.device_code", "buildmatrix.facts.elf"],
-        UNIT / "elf" / "cases",
+        UNIT / "facts" / "elf" / "cases",
         "*",
         4,
         4000,
@@ -85,7 +85,7 @@ def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], Non
     """The honest inputs of a target, and what keeps its promises; imported under atheris' eyes."""
     import atheris
 
-    sys.path[:0] = [str(ROOT / "src"), *(str(UNIT / one) for one in ("elf", "locks", "promises"))]
+    sys.path[:0] = map(str, (ROOT / "src", UNIT / "facts/elf", UNIT / "locks", UNIT / "promises"))
     with atheris.instrument_imports(include=list(TARGETS[name].packages)):
         if name == "elf":
             from elf_promises import keeps_promises

@@ -1,7 +1,7 @@
 """BM606: what was compiled for one machine against the node classes and libraries of a target.
 
-Cubins, code objects and blobs are real (tests/unit/elf/samples); the headers of engines are as
-NVIDIA's samples read them.
+Cubins, code objects and blobs are real (tests/unit/facts/elf/samples); the headers of engines are
+as NVIDIA's samples read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the readers of foreign bytes promise whatever they are given; for the fuzzer and the tests.
 
 Each function reads `data` in every way and raises what no reader may raise. Those of `elf` have
-promises of their own (tests/unit/elf/elf_promises.py).
+promises of their own (tests/unit/facts/elf/elf_promises.py).
 """
 
 from __future__ import annotations

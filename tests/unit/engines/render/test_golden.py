@@ -1,7 +1,7 @@
 """Generated files, compared to the byte.
 
-After a wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/render/test_golden.py`, and
-read the diff.
+After a wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/engines/render/test_golden.py`,
+and read the diff.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.engines.render.dockerfile import generate
 from buildmatrix.matrix.model import Target
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 FROM_SOURCE = replace(
     CUDA,

@@ -44,7 +44,7 @@ from buildmatrix.signing.documents import Envelope
 from buildmatrix.signing.keys import PrivateKey, read_private
 from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 
-VECTORS = Path(__file__).parents[1] / "signing/vectors"
+VECTORS = Path(__file__).parents[2] / "signing/vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TODAY = date(2026, 11, 22)

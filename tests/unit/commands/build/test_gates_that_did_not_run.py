@@ -36,7 +36,7 @@ from buildmatrix.reports.run import table as run_table
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.sources.state.folder import BuildRecord, State
 
-KEY = Path(__file__).parents[1] / "signing/vectors/openssl.pem"
+KEY = Path(__file__).parents[2] / "signing/vectors/openssl.pem"
 SMOKE = """
 [[smoke]]
 name = "opencv"

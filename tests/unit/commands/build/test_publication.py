@@ -25,7 +25,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.signing.keys import read_private
 from buildmatrix.sources.state.folder import BuildRecord, State
 
-KEY = read_private(Path(__file__).parents[1] / "signing/vectors/openssl.pem", None)
+KEY = read_private(Path(__file__).parents[2] / "signing/vectors/openssl.pem", None)
 NAME = "registry.example.com/demo"
 TARGETS = [replace(target(backend), tags=(f"1-{backend}",)) for backend in ("cpu", "cuda")]
 
