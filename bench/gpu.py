@@ -235,10 +235,12 @@ class Bench:
         return self.run([sys.executable, "-m", "buildmatrix", *arguments], 60)
 
     def probe(self, command: Sequence[str], seconds: float) -> Any:
-        """Run a probe as `engines.model.Run` does, without the modules of this program."""
+        """Run a probe as `engines.model.Run` does, by this Python, without our modules."""
         from buildmatrix.engines.model import RunResult
 
-        code, out, err = self.run(["env", "-u", "PYTHONPATH", *command], seconds)
+        code, out, err = self.run(
+            ["env", "-u", "PYTHONPATH", sys.executable, *command[1:]], seconds
+        )
         return RunResult(code, f"{out}\n{err}", timed_out=code == 124)
 
     @cached_property
@@ -296,7 +298,7 @@ class Bench:
         """The checks of the rung `device`."""
         from buildmatrix.preflight.rungs import run_devices
 
-        checks, _ = run_devices(self.probe, BACKEND, self.catalogue, None, sys.executable)
+        checks, _ = run_devices(self.probe, BACKEND, self.catalogue, None)
         return checks
 
     def keep(self, checks: Sequence[Any]) -> None:
@@ -401,7 +403,7 @@ def imports(bench: Bench) -> None:
     from buildmatrix.preflight.rungs import run_imports
 
     began = time.monotonic()
-    checks = run_imports(bench.probe, bench.catalogue, BACKEND, sys.executable)
+    checks = run_imports(bench.probe, bench.catalogue, BACKEND)
     seconds = time.monotonic() - began
     bench.keep(checks)
     states = [check.state for check in checks]
@@ -561,7 +563,7 @@ def compute(bench: Bench) -> None:
     from buildmatrix.preflight.rungs import run_compute, select_seen_devices
 
     devices = select_seen_devices(bench.device_checks)
-    checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices, sys.executable)
+    checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices)
     bench.keep(checks)
     if why:
         bench.row("rung", "runs", why, False)
@@ -597,7 +599,7 @@ def memory(bench: Bench) -> None:
     """Memory of the machine and of the device is taken and comes back."""
     from buildmatrix.preflight.rungs import run_memory
 
-    checks, why = run_memory(bench.probe, BACKEND, bench.catalogue, sys.executable)
+    checks, why = run_memory(bench.probe, BACKEND, bench.catalogue)
     bench.keep(checks)
     if why:
         bench.row("rung", "runs", why, False)
@@ -619,7 +621,7 @@ def cold_start(bench: Bench) -> None:
     """Each framework with a device answers from a new process."""
     from buildmatrix.preflight.cold_start import run_starts_within
 
-    checks = run_starts_within(bench.probe, 1, BACKEND, bench.catalogue, (), sys.executable)
+    checks = run_starts_within(bench.probe, 1, BACKEND, bench.catalogue)
     bench.keep(checks)
     started = {check.subject.partition(" ")[0] for check in checks if check.state == "passed"}
     for name, said in bench.clocks.items():

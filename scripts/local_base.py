@@ -135,7 +135,7 @@ def _write(root: Path, layout: OciLayout) -> None:
     say(f"{step}: {len(paths)} files")
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
-        layer_writer(layout, "gzip", pool) as writer,
+        layer_writer(layout, pool) as writer,
     ):
         for path in counted(step, sorted(paths, key=sort_key), len(paths)):
             status = (root / path).lstat()
