@@ -18,6 +18,8 @@ import pytest
 from browser import find_browser, started
 from components import missing
 from playwright.sync_api import Browser
+from scripts.stack import engine as stack_engine
+from scripts.stack.layout import Layout
 
 if TYPE_CHECKING:
     from loader_roots import Toolchain
@@ -103,6 +105,20 @@ def small_base(engine: None, tmp_path_factory: pytest.TempPathFactory) -> str:
         )
     assert done.returncode == 0, done.stderr
     return name
+
+
+@pytest.fixture(scope="module")
+def containerd_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a daemon with containerd's store, whose BuildKit sends images to clients."""
+    layout = Layout.of_environment()
+    if os.geteuid() != 0 or not (layout.prefix / "usr/sbin/dockerd").is_file():
+        missing("a second Docker daemon", "run `python3 -m scripts.stack up` as root on Debian")
+    data = tmp_path_factory.mktemp("daemon")
+    try:
+        with stack_engine.beside(layout, data) as started:
+            yield started.docker_host
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Several builders, for real: buildx's driver `remote`, and BuildKit behind two relays.
 
 Debian has no package of buildkitd, and its image is on no mirror of ours, so both builders are
-the BuildKit inside the one Docker daemon: each relay asks it for the connection that the daemon
+the BuildKit inside one Docker daemon: each relay asks it for the connection that the daemon
 gives its own clients (`POST /grpc`, `Upgrade: h2c`), and passes bytes. A relay that ends is what a
 builder that dies looks like to buildx.
 """
@@ -111,13 +111,12 @@ class Relay:
 
 @pytest.fixture
 def relays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_base: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_base: str, containerd_host: str
 ) -> Iterator[tuple[dict[str, Relay], Path]]:
     """Two builders of buildx by their names, in a configuration of the test's own."""
-    ask = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-    host = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setenv("DOCKER_HOST", containerd_host)
     monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
-    relays = {name: Relay(host.removeprefix("unix://")) for name in ("left", "right")}
+    relays = {name: Relay(containerd_host.removeprefix("unix://")) for name in ("left", "right")}
     for name, relay in relays.items():
         create = ["docker", "buildx", "create", "--name", name, "--driver", "remote"]
         address = f"tcp://127.0.0.1:{relay.port}"

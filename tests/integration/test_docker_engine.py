@@ -460,8 +460,8 @@ import signal
 # A shell that runs the tests in the background has SIGINT ignored, and so would this process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import json, sys
-from dataclasses import asdict
 from pathlib import Path
+from msgspec import to_builtins
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.base.errors import BuildmatrixError
@@ -485,7 +485,7 @@ try:
 except BuildmatrixError as error:
     print("raised", error.message)
     sys.exit(error.exit_code)
-targets = [asdict(target) for target in result.report.targets]
+targets = [to_builtins(target) for target in result.report.targets]
 rules = sorted({finding.rule for finding in result.report.findings})
 sdk = "docker" in sys.modules
 told = {"targets": targets, "rules": rules, "sdk": sdk, "error": result.error}

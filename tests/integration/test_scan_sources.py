@@ -240,15 +240,19 @@ def test_a_saved_image_has_the_facts_that_the_engine_gives(image: str, tmp_path:
 @pytest.mark.parametrize("compression", ["uncompressed", "gzip", "zstd"])
 @pytest.mark.parametrize("form", ["tar", "folder"])
 def test_an_oci_archive_of_the_builder_is_read(
-    image: str, tmp_path: Path, compression: str, form: str
+    image: str, containerd_host: str, tmp_path: Path, compression: str, form: str
 ) -> None:
+    saved = tmp_path / "saved.tar"
+    subprocess.run(["docker", "save", "--output", saved, image], check=True, capture_output=True)
+    there = ["docker", "--host", containerd_host]
+    subprocess.run([*there, "load", "--input", saved], check=True, capture_output=True)
     place = tmp_path / ("image.tar" if form == "tar" else "layout")
     output = (
         f"type=oci,dest={place},tar={'true' if form == 'tar' else 'false'}"
         f",compression={compression},force-compression=true"
     )
     subprocess.run(
-        ["docker", "buildx", "build", "--output", output, "-"],
+        [*there, "buildx", "build", "--output", output, "-"],
         input=f"FROM {image}\nRUN rm /opt/hard\n",
         text=True,
         check=True,

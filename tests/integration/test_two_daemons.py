@@ -123,9 +123,17 @@ def other(data: Path) -> Iterator[OtherDaemon]:
 
 @pytest.fixture
 def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, other: OtherDaemon
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gate: Gate,
+    containerd_host: str,
+    other: OtherDaemon,
 ) -> Iterator[Path]:
-    """A matrix whose build steps wait at the gate, and a context for the other daemon."""
+    """A matrix whose build steps wait at the gate, and a context for the other daemon.
+
+    Both daemons have containerd's store: the older one has digests of its own for local bases.
+    """
+    monkeypatch.setenv("DOCKER_HOST", containerd_host)
     config = tmp_path / "config"
     config.mkdir()
     plugins = Path(os.environ.get("DOCKER_CONFIG", Path.home() / ".docker"), "cli-plugins")
