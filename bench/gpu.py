@@ -303,7 +303,9 @@ class Bench:
 
     def keep(self, checks: Sequence[Any]) -> None:
         """Keep the checks of a rung for the file."""
-        self.details[self.part] = [asdict(check) for check in checks]
+        import msgspec
+
+        self.details[self.part] = msgspec.to_builtins(checks)
 
 
 def doctor(bench: Bench) -> None:
