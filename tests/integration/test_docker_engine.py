@@ -117,6 +117,25 @@ def test_the_engine_tells_its_versions() -> None:
     assert "buildx" in DockerEngine().check()
 
 
+def test_a_base_has_the_digest_that_its_registry_gives_it(project: Project) -> None:
+    base = MIRROR + PYTHON
+    # Docker's older store has a digest of its own for an image that it had already.
+    subprocess.run(["docker", "pull", "--quiet", base], check=True, capture_output=True)
+    outcome = DockerEngine().build(project.job("base", "RUN true", WHOLE), HERE, Silent())
+
+    ask = [
+        "docker",
+        "buildx",
+        "imagetools",
+        "inspect",
+        base,
+        "--format",
+        "{{json .Manifest.Digest}}",
+    ]
+    answer = subprocess.run(ask, check=True, capture_output=True, text=True)
+    assert outcome.bases[base] == json.loads(answer.stdout)
+
+
 def test_two_targets_side_by_side_are_built_scanned_and_named_by_their_digest(
     project: Project,
 ) -> None:

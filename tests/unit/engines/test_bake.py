@@ -83,6 +83,7 @@ def test_recorded_metadata_names_the_image_its_bases_and_its_environment() -> No
         "localhost:5000/python:3.11-slim-bookworm",
         "localhost:5000/ghcr.io/astral-sh/uv:0.13.8",
     }
+    assert set(built.unpinned) == set(built.bases)
     assert built.environment is not None
     assert built.environment["V"] == "v2"
     assert built.environment["PATH"].startswith("/opt/venv/bin:")

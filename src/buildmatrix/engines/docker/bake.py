@@ -88,6 +88,8 @@ class Built(Struct, frozen=True):
     config: str | None
     #: Reference → digest of its base images.
     bases: Mapping[str, str]
+    #: References in `bases` that had no digest where they were written.
+    unpinned: Sequence[str]
     #: Environment variables of its configuration; None if the scan did not use it.
     environment: Mapping[str, str] | None
     #: Labels of its configuration.
@@ -142,10 +144,12 @@ def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
     digest = image.digest or image.config
     if digest is None:
         raise UndecidedError(f"buildx did not say which image it built: {path} has no digest")
+    bases = _bases(image.provenance.materials)
     return Built(
         digest,
         image.config,
-        _bases(image.provenance.materials),
+        {name: base for name, (base, _) in bases.items()},
+        [name for name, (_, is_pinned) in bases.items() if not is_pinned],
         None if config is None else config.environment,
         {} if config is None else config.labels,
     )
@@ -160,14 +164,19 @@ def _run_config(arguments: Mapping[str, str]) -> Execution | None:
     return None
 
 
-def _bases(materials: Sequence[_Material]) -> dict[str, str]:
-    """Return image reference → digest (purl, `pkg:docker/NAME@TAG?platform=...`)."""
+def _bases(materials: Sequence[_Material]) -> dict[str, tuple[str, bool]]:
+    """Return image reference → digest, and whether it was written with one.
+
+    A purl, `pkg:docker/NAME@TAG?digest=...&platform=...`, has the digest of the reference.
+    """
     bases = {}
     for material in materials:
         kind, _, rest = material.uri.partition("/")
         if kind == "pkg:docker" and "sha256" in material.digest:
-            name, _, tag = unquote(rest.partition("?")[0]).rpartition("@")
-            bases[f"{name}:{tag}" if name else tag] = f"sha256:{material.digest['sha256']}"
+            path, _, qualifiers = rest.partition("?")
+            name, _, tag = unquote(path).rpartition("@")
+            digest = f"sha256:{material.digest['sha256']}"
+            bases[f"{name}:{tag}" if name else tag] = digest, "digest=" in qualifiers
     return bases
 
 

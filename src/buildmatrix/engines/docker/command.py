@@ -432,6 +432,17 @@ class DockerCommand:
             digests |= {key: digest for digest, _, key in lines}
         return {name: digests[key] for name, key in keys.items() if key in digests}
 
+    def registry_digests(self, references: Sequence[str]) -> Mapping[str, str]:
+        """Return reference → digest in its registry, of the images here that came from one."""
+        digests = {}
+        for reference in references:
+            answer = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
+            repository = _familiar(reference).rpartition(":")[0]
+            found = re.search(rf'"{re.escape(repository)}@(sha256:[0-9a-f]{{64}})"', answer.stdout)
+            if found is not None:
+                digests[reference] = found[1]
+        return digests
+
     def host(self, context: str | None = None) -> str:
         """Return the address of a daemon: the SDK does not know the docker command's contexts."""
         if context not in self._hosts:

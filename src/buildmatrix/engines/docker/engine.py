@@ -130,6 +130,11 @@ class DockerEngine:
                 "counts as unread; use a newer builder",
                 log=job.log,
             )
+        bases = dict(built.bases)
+        is_here = not self._command.options_for(job.builder)
+        if is_here and self._command.driver(job.builder) == OWN_DRIVER:
+            # Docker's older store has digests of its own for images that it had already.
+            bases |= self._command.registry_digests(built.unpinned)
         return BuildOutcome(
             job.id,
             built.digest,
@@ -139,7 +144,7 @@ class DockerEngine:
             loaded=load,
             environment=built.environment,
             labels=built.labels,
-            bases=built.bases,
+            bases=bases,
         )
 
     def _load(self, job: BuildJob, archive: Path, patience: float, progress: Progress) -> None:
