@@ -248,9 +248,11 @@ def test_commands_that_were_left_to_a_device_are_named_and_never_passed() -> Non
     none = TargetResult("none", "cuda", {**gates, "smoke": "not-run"}, smoke_not_run=left)
     passed, lacking = (assemble("s", "2026-11-26", targets=[item]) for item in (some, none))
     assert "<strong>Passed</strong>" in html.render(passed)
-    assert "<strong>No gate failed, smoke did not run</strong>" in html.render(lacking)
+    assert "<strong>Lock, build and scan passed; smoke did not run</strong>" in html.render(lacking)
     both = html.render(assemble("s", "2026-11-26", targets=[some, none]))
-    assert "<strong>No gate failed, smoke did not run on 1 of 2 targets</strong>" in both
+    assert (
+        "<strong>Lock, build and scan passed; smoke did not run on 1 of 2 targets</strong>" in both
+    )
     for report, id in (passed, "some"), (lacking, "none"):
         assert '<th scope="col">smoke</th>' in html.render(report)
         for text in html.render(report), markdown.render(report), table(report):
@@ -274,4 +276,5 @@ def test_the_rung_static_needs_nothing_that_runs(
     run: Callable[[str], Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     no_sandbox(monkeypatch, tmp_path)
-    assert run(f"preflight {TARGET} --level static")[0] == 0
+    ended = run(f"preflight {TARGET} --level static")
+    assert ended[0] == 0, ended
