@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ class RunOutcome:
 
 
 @dataclass(kw_only=True)
-class Run:
+class Run(ABC):
     """State of a run: work for a cluster until it is complete or ends early."""
 
     settings: WorkerSettings
@@ -124,13 +125,13 @@ class Run:
     #: Number of those tried again at the end.
     retries: int = 0
 
+    @abstractmethod
     def start(self) -> AbstractAsyncContextManager[bool]:
         """Start everything that needs no worker; yield True if there is work for workers."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def judge_all(self, cluster: Cluster) -> None:
         """Judge the rest."""
-        raise NotImplementedError
 
     def add(self, result: FleetResult) -> None:
         """Add a result."""

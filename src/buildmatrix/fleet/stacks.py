@@ -178,7 +178,7 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
             folders.update(parent_folders(path))
         if len(set(files)) < len(files) or not folders.isdisjoint(files):
             return False  # One layer replaces a file of another.
-        # A folder may replace a file or a link, or have been looked for in vain.
+        # A folder may replace a file or a link, or be where an earlier search found nothing.
         return not any(map(is_counted, folders)) and not (
             any(map(self._is_changed, files))
             or any(path in self.names or path in self.absent for path in folders)

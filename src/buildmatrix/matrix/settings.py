@@ -129,11 +129,12 @@ def build(
     does not say is the model's default.
     """
     known = dict(others)
+    required = required_names(model)
     for name in field_names(model):
         if name not in known:
             said: object = getattr(table, name, None)
             said = table.at if name == "position" else convert(said)
-            if said is not None or name in required_names(model):
+            if said is not None or name in required:
                 known[name] = said
     return model(**known)
 

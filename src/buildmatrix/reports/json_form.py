@@ -98,10 +98,9 @@ def _required(kind: Any) -> list[str]:
 
 def _in_json(kind: Any) -> dict[str, Mapping[str, str]]:
     """Fields in the JSON form → metadata. Those of a Struct have none."""
-    known: dict[str, Mapping[str, str]] = {name: {} for name in field_names(kind)}
-    if not issubclass(kind, msgspec.Struct):
-        known = {item.name: item.metadata for item in fields(kind)}
-    return {name: item for name, item in known.items() if item != IN_MEMORY}
+    if issubclass(kind, msgspec.Struct):
+        return {name: {} for name in field_names(kind)}
+    return {item.name: item.metadata for item in fields(kind) if item.metadata != IN_MEMORY}
 
 
 def parse(data: bytes, kind: type[Document]) -> Document:

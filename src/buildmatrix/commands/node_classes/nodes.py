@@ -328,7 +328,7 @@ class NodeReader:
                 kernel=info.kernel_version,
                 container_runtime=info.container_runtime_version.replace("://", " ", 1),
                 cpu=cpu[0] if cpu and info.architecture == "amd64" else "",
-                resources=tuple(sorted({it.key for it in resources if it.backend == backend})),
+                resources=tuple(sorted({one.key for one in resources if one.backend == backend})),
                 taints=taints,
                 labels=tuple((key, labels[key]) for key in sorted(identity) if key in labels),
             )

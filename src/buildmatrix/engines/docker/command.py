@@ -434,13 +434,18 @@ class DockerCommand:
 
     def registry_digests(self, references: Sequence[str]) -> Mapping[str, str]:
         """Return reference → digest in its registry, of the images here that came from one."""
+        if not references:
+            return {}
+        form = "{{json .RepoTags}} {{json .RepoDigests}}"
+        # The exit code only says that some are not here.
+        answer = self.ask("image", "inspect", "--format", form, *references)
         digests = {}
         for reference in references:
-            answer = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
-            repository = _familiar(reference).rpartition(":")[0]
-            found = re.search(rf'"{re.escape(repository)}@(sha256:[0-9a-f]{{64}})"', answer.stdout)
-            if found is not None:
-                digests[reference] = found[1]
+            name = _familiar(reference)
+            repository = re.escape(name.rpartition(":")[0])
+            line = rf'^.*"{re.escape(name)}".* \[.*"{repository}@(sha256:[0-9a-f]{{64}})"'
+            if digest := re.search(line, answer.stdout, re.MULTILINE):
+                digests[reference] = digest[1]
         return digests
 
     def host(self, context: str | None = None) -> str:

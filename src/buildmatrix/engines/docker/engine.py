@@ -106,7 +106,8 @@ class DockerEngine:
         with writing(job.scan_output):
             job.scan_output.mkdir(parents=True, exist_ok=True)
             inventory.unlink(missing_ok=True)
-        load = job.load or self._command.driver(job.builder) == OWN_DRIVER
+        is_daemon = self._command.driver(job.builder) == OWN_DRIVER
+        load = job.load or is_daemon
         with ExitStack() as stack:
             output, archive = "type=docker" if load else "type=image,push=false", None
             if self._command.options_for(job.builder):
@@ -131,8 +132,7 @@ class DockerEngine:
                 log=job.log,
             )
         bases = dict(built.bases)
-        is_here = not self._command.options_for(job.builder)
-        if is_here and self._command.driver(job.builder) == OWN_DRIVER:
+        if is_daemon and archive is None:
             # Docker's older store has digests of its own for images that it had already.
             bases |= self._command.registry_digests(built.unpinned)
         return BuildOutcome(
