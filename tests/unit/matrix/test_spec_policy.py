@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from conftest import SMALL, Load, Refuse
 
 from buildmatrix.matrix.model import RuleSeverity
 
+if TYPE_CHECKING:
+    from conftest import Load, Refuse
 
-def test_severities_keep_their_backends_and_their_places(load: Load) -> None:
+
+def test_severities_keep_their_backends_and_their_places(load: Load, small: str) -> None:
     spec = load(
-        SMALL
+        small
         + """\
 [policy.severity]
 BM402 = "error"
@@ -22,7 +26,7 @@ BM605 = { cuda = "off", "*" = "note" }
         "BM402",
         "*",
         "error",
-        SMALL.count("\n") + 2,
+        small.count("\n") + 2,
     )
     assert spec.policy.severity("BM605", "cuda") == cuda
     assert spec.policy.severity("BM605", "cpu") == others
@@ -50,8 +54,8 @@ BM605 = { cuda = "off", "*" = "note" }
         ('pinned-bases = "sha256"', "`sha256` is not a way to pin images"),
     ],
 )
-def test_what_a_policy_cannot_ask_for(refuse: Refuse, text: str, message: str) -> None:
-    (problem,) = refuse(SMALL + f"[policy]\n{text}\n")
+def test_what_a_policy_cannot_ask_for(refuse: Refuse, text: str, message: str, small: str) -> None:
+    (problem,) = refuse(small + f"[policy]\n{text}\n")
     assert message in problem.message
 
 
@@ -64,30 +68,35 @@ def test_what_a_policy_cannot_ask_for(refuse: Refuse, text: str, message: str) -
         ('BM402 = { gpu = "note" }', "there is no backend `gpu` here", "cpu"),
     ],
 )
-def test_a_severity_that_is_none(refuse: Refuse, text: str, message: str, hint: str) -> None:
-    (problem,) = refuse(SMALL + f"[policy.severity]\n{text}\n")
+def test_a_severity_that_is_none(
+    refuse: Refuse, text: str, message: str, hint: str, small: str
+) -> None:
+    (problem,) = refuse(small + f"[policy.severity]\n{text}\n")
     assert message in problem.message
-    assert problem.line == SMALL.count("\n") + 2
+    assert problem.line == small.count("\n") + 2
     assert hint in (problem.hint or "")
 
 
 @pytest.mark.parametrize(("allowed", "forbidden"), [("cpu", "cpu"), ("cpu", "*"), ("*", "*")])
 def test_one_name_cannot_be_allowed_and_forbidden(
-    refuse: Refuse, allowed: str, forbidden: str
+    refuse: Refuse,
+    allowed: str,
+    forbidden: str,
+    small: str,
 ) -> None:
     text = (
         f'[policy]\nforbid-distributions = {{ "{forbidden}" = ["torch"] }}\n'
         f'allow-distributions = {{ "{allowed}" = ["torch"] }}\n'
     )
-    (problem,) = refuse(SMALL + text)
-    line = SMALL.count("\n")
+    (problem,) = refuse(small + text)
+    line = small.count("\n")
     assert problem.message == f"`torch` is allowed here, but forbidden in line {line + 2}"
     assert problem.line == line + 3
 
 
-def test_what_is_allowed_for_all_may_be_forbidden_for_one(load: Load) -> None:
+def test_what_is_allowed_for_all_may_be_forbidden_for_one(load: Load, small: str) -> None:
     spec = load(
-        SMALL
+        small
         + """\
 [policy]
 allow-distributions = { "*" = ["torch", "numpy>=2"] }
@@ -97,12 +106,12 @@ forbid-licenses = { "*" = ["AGPL-*", "GPL-3.0-only WITH GCC-exception-3.1"] }
     )
     assert [entry.text for entry in spec.policy.allow.distributions["*"]] == ["torch", "numpy>=2"]
     (torch,) = spec.policy.forbid.distributions["cpu"]
-    assert (torch.text, torch.position.line) == ("torch", SMALL.count("\n") + 3)
+    assert (torch.text, torch.position.line) == ("torch", small.count("\n") + 3)
 
 
-def test_patterns_and_identifiers_have_budgets(load: Load) -> None:
+def test_patterns_and_identifiers_have_budgets(load: Load, small: str) -> None:
     spec = load(
-        SMALL
+        small
         + """\
 [policy]
 max-size = { "cuda13*" = "8GB", "cuda*12-server" = "9GB", "cuda13.0-py312-server" = "1GB" }
