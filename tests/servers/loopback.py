@@ -9,9 +9,9 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -122,6 +122,8 @@ class LoopbackServer(ABC):
         self.requests: list[Seen] = []
         #: TCP connections that were accepted.
         self.connections = 0
+        #: Those that have not ended.
+        self.open: set[socket.socket] = set()
         #: TLS handshakes that fail with an alert before one succeeds.
         self.alerts = 0
         #: Ends what hangs.
@@ -145,6 +147,11 @@ class LoopbackServer(ABC):
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()
+        # Neither these threads nor those of clients who were left waiting outlive the server.
+        with self._lock:
+            for connection in self.open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def origin(self) -> str:
@@ -246,6 +253,14 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         with self.server.owner._lock:
             self.server.owner.connections += 1
+            self.server.owner.open.add(self.connection)
+            if self.server.owner.closing.is_set():
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        with self.server.owner._lock:
+            self.server.owner.open.discard(self.connection)
+        super().finish()
 
     def do_GET(self) -> None:
         owner = self.server.owner
@@ -294,8 +309,9 @@ class _Handler(BaseHTTPRequestHandler):
                 if left == 0:
                     self._hang_up(response.reset)
                     return
-            if response.drip is not None:
-                time.sleep(response.drip[0])
+            if response.drip is not None and self.server.owner.closing.wait(response.drip[0]):
+                self.close_connection = True
+                return
 
     def _hang_up(self, reset: bool) -> None:
         self.close_connection = True

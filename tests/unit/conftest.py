@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator
 
 import psutil
@@ -54,14 +55,17 @@ def pytest_make_collect_report(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_process_is_left_behind() -> Iterator[None]:
-    """A file of tests that leaves one fails itself, and not a file that chance puts behind it."""
-    before = set(psutil.Process().children())
+def nothing_is_left_running() -> Iterator[None]:
+    """A file of tests that leaves a process or a thread fails itself, and no file after it."""
+    processes, threads = set(psutil.Process().children()), set(threading.enumerate())
     yield
     gc.collect()  # The data of its servers lie in cycles; less than 0.1 s, see tests/conftest.py.
-    left = set(psutil.Process().children()) - before
-    # One that is ending may need a while on a busy machine.
+    left = set(psutil.Process().children()) - processes
+    # What is ending may need a while on a busy machine.
     assert not psutil.wait_procs(left, timeout=60)[1]
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), thread
 
 
 @pytest.fixture

@@ -15,11 +15,8 @@ BIG = [workers.WORTH_IT] * 7
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process with threads is not forked; no file of tests leaves one, see conftest.py.
     monkeypatch.setattr(workers, "count_processors", lambda: 2)
-    # A process with threads is not forked, and servers of other tests may still be ending theirs.
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread():
-            thread.join(timeout=300)
 
 
 def no_children_are_left() -> bool:
