@@ -13,13 +13,13 @@ from osv import OsvServer, osv_server
 
 from buildmatrix.base.progress import Silent
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.judge.advisories.advisories import (
+from buildmatrix.judge.advisories import (
     AdvisoryOptions,
     Limits,
     check,
     pending_advisories,
 )
-from buildmatrix.judge.advisories.model import Advisories
+from buildmatrix.judge.model import Advisories
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.matrix.model import Policy, VulnerabilityPolicy
 

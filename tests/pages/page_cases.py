@@ -18,7 +18,6 @@ from buildmatrix.base.data import replace
 from buildmatrix.catalogue.drivers import Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
@@ -28,6 +27,7 @@ from buildmatrix.judge.composition import (
 )
 from buildmatrix.judge.model import (
     Acceptance,
+    Advisory,
     AuditTotals,
     DeviceFit,
     Finding,

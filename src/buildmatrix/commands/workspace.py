@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from buildmatrix.facts.inventory.workers import Watch
     from buildmatrix.images.store.cache import Cache
     from buildmatrix.images.store.facts import FactCache
-    from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+    from buildmatrix.judge.advisories import AdvisoryOptions
     from buildmatrix.locks.index.client import Client
     from buildmatrix.locks.index.ranges import RemoteFile
     from buildmatrix.locks.index.wheels import WheelReader
@@ -285,7 +285,7 @@ class Workspace(Struct, frozen=True):
 
     def advisories(self, wanted: bool) -> AdvisoryOptions | None:
         """Return the settings for known vulnerabilities; None to skip them."""
-        from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+        from buildmatrix.judge.advisories import AdvisoryOptions
 
         return AdvisoryOptions(self.offline, self.user_cache()) if wanted else None
 

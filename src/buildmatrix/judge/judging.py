@@ -53,7 +53,6 @@ from buildmatrix.judge.acceptance import (
     fails,
     leaves_open,
 )
-from buildmatrix.judge.advisories.model import Advisories
 from buildmatrix.judge.certainty import name_unparsed_python
 from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
@@ -61,6 +60,7 @@ from buildmatrix.judge.fit import fits, mark_accepted
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import (
     UNFIT,
+    Advisories,
     Finding,
     GateState,
     NodeFit,

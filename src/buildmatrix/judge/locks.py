@@ -15,12 +15,19 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import Resolution, resolve
 from buildmatrix.judge import fixes
-from buildmatrix.judge.advisories.model import Advisories, Advisory, PinAnswer, Unchecked
 from buildmatrix.judge.distributions import is_by_local_version
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding, fingerprint
 from buildmatrix.judge.fixes import accept
-from buildmatrix.judge.model import Acceptance, Finding, Fix
+from buildmatrix.judge.model import (
+    Acceptance,
+    Advisories,
+    Advisory,
+    Finding,
+    Fix,
+    PinAnswer,
+    Unchecked,
+)
 from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present, Subject, locked_packages
 from buildmatrix.locks.model import Lock, SourceFacts, Staleness
 from buildmatrix.locks.requires import find_unmet

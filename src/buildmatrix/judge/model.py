@@ -1,20 +1,21 @@
-"""Findings, verdicts and gates: the results of a run about its targets."""
+"""Findings, verdicts, gates and known vulnerabilities: the results of a run about its targets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar, get_args
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
+import msgspec
 from msgspec import Meta, Struct
 
 from buildmatrix.catalogue.drivers import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.rungs import Rung
 
-Key = TypeVar("Key")
+_Key = TypeVar("_Key")
 Severity = Literal["error", "warning", "note"]
 Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
@@ -225,7 +226,7 @@ class Verdict:
         return (self.may_be in UNFIT) != (self.verdict in UNFIT)
 
 
-def keep_worst(worst: dict[Key, Verdict], key: Key, verdict: Verdict) -> None:
+def keep_worst(worst: dict[_Key, Verdict], key: _Key, verdict: Verdict) -> None:
     """Take `verdict` for `key` into `worst`, where it holds no worse one; of equals the first."""
     present = worst.setdefault(key, verdict)
     if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[present.verdict]:
@@ -388,3 +389,63 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         return finding.target, finding.rule, *(part or "" for part in parts)
 
     return tuple(sorted(findings, key=key))
+
+
+# Answers of an advisory service about the distributions of a run
+
+
+#: Name (PEP 503, normalized) and version as a lock or an image has them.
+Key: TypeAlias = "tuple[str, str]"
+
+#: Why there is no answer: because of the `package` (unknown there, no version that can be asked),
+#: or because of the `service` (not reached, broken, not asked).
+Cause = Literal["package", "service"]
+
+
+class Advisory(Struct, frozen=True):
+    """One known vulnerability."""
+
+    #: The service's own name for it: `PYSEC-2024-60`, `GHSA-h5c8-rqwp-cp95`.
+    id: str
+    #: Its other names, sorted.
+    aliases: tuple[str, ...] = ()
+    #: Versions that no longer have it, oldest first; empty where there is none.
+    fixed: tuple[str, ...] = ()
+    #: One line, cut at `pip_audit.LONGEST` characters.
+    description: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names of it."""
+        return frozenset((self.id, *self.aliases))
+
+    @property
+    def identity(self) -> str:
+        """The name that changes least: its CVE number, else the first of its names."""
+        return min(self.names, key=lambda name: (not name.startswith("CVE-"), name))
+
+
+class PinAnswer(Struct, frozen=True):
+    """Advisories against one version; an empty answer means none is known."""
+
+    advisories: tuple[Advisory, ...]
+    #: The version that was asked about. Not the installed one where that is a local version.
+    version: str
+    #: When the service said so, UTC.
+    at: datetime
+
+
+class Unchecked(Struct, frozen=True):
+    """Reason why a version was not checked."""
+
+    reason: str
+    cause: Cause
+
+
+class Advisories(Struct, frozen=True):
+    """Everything that was asked in a run: each key is in `answers` or in `unchecked`."""
+
+    #: How messages name the service: `PyPI`, `OSV`, `OSV at http://127.0.0.1:8000/v1/query`.
+    service: str
+    answers: Mapping[Key, PinAnswer] = msgspec.field(default_factory=dict)
+    unchecked: Mapping[Key, Unchecked] = msgspec.field(default_factory=dict)

@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.base.progress import Silent
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.judge.advisories.advisories import (
+from buildmatrix.judge.advisories import (
     FRESH,
     STALE,
     AdvisoryMemory,
@@ -18,8 +18,8 @@ from buildmatrix.judge.advisories.advisories import (
     ask,
     check,
 )
-from buildmatrix.judge.advisories.model import Advisory, Unchecked
-from buildmatrix.judge.advisories.pip_audit import Pin, batches, last_complaint, pin, pins_of
+from buildmatrix.judge.model import Advisory, Unchecked
+from buildmatrix.judge.pip_audit import Pin, batches, last_complaint, pin, pins_of
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.matrix.model import Policy
 

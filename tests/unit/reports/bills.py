@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
 from buildmatrix.base.data import replace
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
@@ -14,7 +13,7 @@ from buildmatrix.judge.composition import (
     SbomComponent,
     SystemComponent,
 )
-from buildmatrix.judge.model import Finding, TargetResult, Verdict
+from buildmatrix.judge.model import Advisory, Finding, TargetResult, Verdict
 from buildmatrix.reports.run.model import Report
 
 XMLATTR = Advisory("GHSA-h5c8-rqwp-cp95", ("CVE-2024-22195",), ("3.1.3",), "xmlattr filter")

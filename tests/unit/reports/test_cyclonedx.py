@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
 from buildmatrix.base.data import replace
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     Composition,
     DistributionBytes,
     NativeComponent,
     SbomComponent,
 )
-from buildmatrix.judge.model import Verdict
+from buildmatrix.judge.model import Advisory, Verdict
 from buildmatrix.reports.run import bill, cyclonedx
 from buildmatrix.reports.run.model import Report
 

@@ -13,8 +13,7 @@ from test_report_formats import finding, report, result
 
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Unread
-from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.model import Finding, Fix
+from buildmatrix.judge.model import Advisory, Finding, Fix
 from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run.model import Report
 

@@ -19,8 +19,15 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group
 from buildmatrix.cli.output import FORMATS, write_document
 from buildmatrix.facts.inventory.model import Inventory, Unread
-from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
+from buildmatrix.judge.model import (
+    Advisory,
+    AuditTotals,
+    Finding,
+    Fix,
+    TargetResult,
+    Trial,
+    Verdict,
+)
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, find_format
 from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble

@@ -13,8 +13,7 @@ from test_report_formats import finding, report, result
 
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
-from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.model import AuditTotals, Fix
+from buildmatrix.judge.model import Advisory, AuditTotals, Fix
 from buildmatrix.reports.run import html
 
 

@@ -16,8 +16,7 @@ from test_saved_difference import compared
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
-from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial
+from buildmatrix.judge.model import Advisory, Fix, Gate, GateState, SpecChange, TargetResult, Trial
 from buildmatrix.reports import schemas
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (

@@ -25,7 +25,7 @@ from buildmatrix.commands.audit.symbols import (
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.acceptance import fails
-from buildmatrix.judge.advisories.advisories import AdvisoryOptions, pending_advisories
+from buildmatrix.judge.advisories import AdvisoryOptions, pending_advisories
 from buildmatrix.judge.certainty import DECISIVE, Gain
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import merge_stale_locks

@@ -21,7 +21,7 @@ from buildmatrix.commands.audit.run import look
 from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.commands.promote import move_tags
 from buildmatrix.engines.model import Engine
-from buildmatrix.judge.advisories.advisories import ask
+from buildmatrix.judge.advisories import ask
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock

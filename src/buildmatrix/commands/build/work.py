@@ -20,7 +20,7 @@ from buildmatrix.base.progress import Ending
 from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.judge.advisories.advisories import AdvisoryOptions
+from buildmatrix.judge.advisories import AdvisoryOptions
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import (
     GATES,

@@ -12,14 +12,13 @@ from msgspec import Struct
 
 from buildmatrix.base.text import printable
 from buildmatrix.facts.inventory.conda import PREFIX
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import (
     DistributionBytes,
     NativeComponent,
     SbomComponent,
     SystemComponent,
 )
-from buildmatrix.judge.model import Finding, Verdict
+from buildmatrix.judge.model import Advisory, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run.model import Report

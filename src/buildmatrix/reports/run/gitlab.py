@@ -10,8 +10,7 @@ from os.path import normpath, relpath
 from pathlib import PurePath
 
 from buildmatrix.base.text import count, listing
-from buildmatrix.judge.advisories.model import Advisory
-from buildmatrix.judge.model import Finding, Severity
+from buildmatrix.judge.model import Advisory, Finding, Severity
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.groups import FindingGroup, group_by_text, group_findings, name_targets
 from buildmatrix.reports.run.model import (

@@ -9,9 +9,8 @@ from msgspec import Struct
 from buildmatrix.base.text import count
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.acceptance import fails, is_from_baseline
-from buildmatrix.judge.advisories.model import Advisory
 from buildmatrix.judge.composition import Composition
-from buildmatrix.judge.model import GATES, Finding, GateState
+from buildmatrix.judge.model import GATES, Advisory, Finding, GateState
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.run import charts, groups, revision, summary

@@ -26,7 +26,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import shown
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.judge.advisories.model import Advisory, Key
+from buildmatrix.judge.model import Advisory, Key
 
 ServiceName = Literal["pypi", "osv"]
 

@@ -20,8 +20,8 @@ from buildmatrix.base.child import scratch
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.judge.advisories.model import Advisories, Advisory, Key, PinAnswer, Unchecked
-from buildmatrix.judge.advisories.pip_audit import (
+from buildmatrix.judge.model import Advisories, Advisory, Key, PinAnswer, Unchecked
+from buildmatrix.judge.pip_audit import (
     Pin,
     PipAuditRun,
     Reply,

@@ -1,1 +1,0 @@
-"""Advisories about distributions: `pip-audit`, driven."""
