@@ -23,7 +23,7 @@ from buildmatrix.base.errors import (
 from buildmatrix.commands.options import CommandOptions, argument, option
 from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.engines.choice import DOCKER, OCI
-from buildmatrix.judge.rungs import RUNGS, Rung
+from buildmatrix.matrix.model import RUNGS, Rung
 from buildmatrix.reports.formats import DOCTOR, PREFLIGHT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from buildmatrix.catalogue.drivers import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.composition import Composition
-from buildmatrix.judge.rungs import Rung
+from buildmatrix.matrix.model import Rung
 
 _Key = TypeVar("_Key")
 Severity = Literal["error", "warning", "note"]

@@ -401,7 +401,7 @@ TARGETS = Kind(
 PINNED = Kind("a way to pin images", "digest", choices=("digest", "tag", "none"))
 POLICY_SEVERITY = Kind("a severity", "warning", choices=("error", "warning", "note", "off"))
 ADVISORY = Kind("the name of an advisory", "CVE-2024-22195", r"[A-Za-z0-9][A-Za-z0-9._:-]*", 100)
-#: Those above `static`, whose findings have waivers of their own (`judge.rungs`).
+#: Those above `static`, whose findings have waivers of their own (`matrix.model.RUNGS`).
 RUNG = Kind(
     "a rung of `preflight`",
     "import",

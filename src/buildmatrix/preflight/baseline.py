@@ -17,8 +17,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.catalogue.model import matches
 from buildmatrix.facts.files import read_at_most, write_changed
-from buildmatrix.judge.rungs import Rung
-from buildmatrix.matrix.model import CheckWaiver
+from buildmatrix.matrix.model import CheckWaiver, Rung
 from buildmatrix.preflight.subject import Subject
 from buildmatrix.reports import json_form
 from buildmatrix.reports.preflight.model import (

@@ -15,9 +15,8 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.facts.files import write_changed
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.matrix.matrix import select
-from buildmatrix.matrix.model import NodeClass, Spec, bare_spec, bare_target
+from buildmatrix.matrix.model import RUNGS, NodeClass, Rung, Spec, bare_spec, bare_target
 from buildmatrix.preflight.baseline import (
     Expectations,
     compare_rung,

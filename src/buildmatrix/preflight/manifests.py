@@ -17,8 +17,7 @@ from msgspec import Struct, field
 from buildmatrix import __version__
 from buildmatrix.base.errors import UsageError
 from buildmatrix.engines.model import Run, RunResult
-from buildmatrix.judge.rungs import Rung
-from buildmatrix.matrix.model import NodeClass, Target
+from buildmatrix.matrix.model import NodeClass, Rung, Target
 
 # Plans: the commands that the rungs would run here, in order.
 #

@@ -30,8 +30,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.rungs import RUNGS, Rung, has_to_run
-from buildmatrix.matrix.model import NodeClass
+from buildmatrix.matrix.model import RUNGS, NodeClass, Rung, has_to_run
 from buildmatrix.preflight.baseline import (
     Expectations,
     apply_waivers,

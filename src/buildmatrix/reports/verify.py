@@ -11,8 +11,7 @@ from msgspec import Struct
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import IF_KNOWN, Acceptance, Gate, GateState
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.judge.rungs import Rung
-from buildmatrix.matrix.model import PolicySeverity
+from buildmatrix.matrix.model import PolicySeverity, Rung
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.reports.sections import state_word
 from buildmatrix.reports.terminal import Painter, wrapped

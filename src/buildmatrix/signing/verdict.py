@@ -29,8 +29,7 @@ from buildmatrix.judge.model import (
     Severity,
 )
 from buildmatrix.judge.registry import RULES
-from buildmatrix.judge.rungs import Rung
-from buildmatrix.matrix.model import Lists, Policy, PolicySeverity, Spec, Target
+from buildmatrix.matrix.model import Lists, Policy, PolicySeverity, Rung, Spec, Target
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import Report, ReportTool, whole

@@ -17,7 +17,7 @@ import pytest
 
 from buildmatrix.engines.oci.sandboxes import OUTPUT, of_this_machine, run, usable
 from buildmatrix.engines.oci.unpacking import Identity
-from buildmatrix.judge.rungs import RUNGS
+from buildmatrix.matrix.model import RUNGS
 
 #: Seconds until a test that waits for ever fails; every command here may take longer.
 PATIENCE = 240

@@ -20,8 +20,7 @@ from buildmatrix.engines.model import (
     Run,
     RunResult,
 )
-from buildmatrix.judge.rungs import Rung
-from buildmatrix.matrix.model import bare_spec, bare_target
+from buildmatrix.matrix.model import Rung, bare_spec, bare_target
 from buildmatrix.preflight import run as ladder
 from buildmatrix.preflight.run import exit_code, preflight
 from buildmatrix.preflight.subject import Subject

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from buildmatrix.base.errors import UndecidedError, UsageError
-from buildmatrix.judge.rungs import Rung
+from buildmatrix.matrix.model import Rung
 from buildmatrix.preflight.baseline import accept, compare_rung, find_counterpart, read_expectations
 from buildmatrix.reports.preflight.model import (
     Check,

@@ -18,9 +18,8 @@ from buildmatrix.engines.model import Engine
 from buildmatrix.engines.process import shorten
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, GateState
-from buildmatrix.judge.rungs import RUNGS, Rung
 from buildmatrix.locks.selection import PLATFORMS
-from buildmatrix.matrix.model import CheckWaiver, Smoke, Spec, Target
+from buildmatrix.matrix.model import RUNGS, CheckWaiver, Rung, Smoke, Spec, Target
 from buildmatrix.preflight import machine
 from buildmatrix.preflight.run import preflight
 from buildmatrix.preflight.subject import Subject, find_nodes

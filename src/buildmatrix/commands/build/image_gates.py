@@ -22,9 +22,8 @@ from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import BuilderAttempt, Gate
-from buildmatrix.judge.rungs import has_to_run
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.matrix.model import Spec, Target, has_to_run
 from buildmatrix.preflight.baseline import select_in_force
 from buildmatrix.sources.state import folder
 from buildmatrix.sources.state.folder import BuildRecord, TargetFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from buildmatrix.commands.options import JudgingOptions, SelectionOptions, option
-from buildmatrix.judge.rungs import RUNGS, Rung
+from buildmatrix.matrix.model import RUNGS, Rung
 
 
 @dataclass(frozen=True, kw_only=True)

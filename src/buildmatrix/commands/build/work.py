@@ -34,10 +34,9 @@ from buildmatrix.judge.model import (
     TargetResult,
     Verdict,
 )
-from buildmatrix.judge.rungs import Rung
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Target
+from buildmatrix.matrix.model import Rung, Target
 from buildmatrix.signing.attached import Signer
 from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from buildmatrix.base.text import count, each_text, printable, shown
-from buildmatrix.judge.rungs import RUNGS, Rung
+from buildmatrix.matrix.model import RUNGS, Rung
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.reports.sections import Row, Section
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from buildmatrix.base.text import bounded, count, listing, size
 from buildmatrix.judge.acceptance import is_from_baseline
 from buildmatrix.judge.model import ClimbedRung, Finding, Severity, TargetResult, Verdict
-from buildmatrix.judge.rungs import RUNGS
+from buildmatrix.matrix.model import RUNGS
 from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,

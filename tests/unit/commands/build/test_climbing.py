@@ -14,8 +14,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.commands.build.checks import ascent, place_rungs, skip_rungs
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, TargetResult
-from buildmatrix.judge.rungs import RUNGS
-from buildmatrix.matrix.model import CheckWaiver, NodeClass, Position, bare_spec
+from buildmatrix.matrix.model import RUNGS, CheckWaiver, NodeClass, Position, bare_spec
 from buildmatrix.preflight import machine
 from buildmatrix.reports.run import html, markdown
 from buildmatrix.reports.run.model import Report, assemble
