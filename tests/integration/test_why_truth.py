@@ -20,7 +20,7 @@ from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.reports.why.model import Edge, Graph
+from buildmatrix.reports.why import Edge, Graph
 
 #: An image of the test stack that has a shell and a Python.
 BASE = "localhost:5000/python:3.11-slim-bookworm"
@@ -48,7 +48,7 @@ def root(tmp_path: Path, toolchain: Toolchain) -> Root:
 class Search:
     """How ld.so came to one library."""
 
-    #: As in `reports.why.model.Edge.rule`; what is inherited is told by `by`.
+    #: As in `reports.why.Edge.rule`; what is inherited is told by `by`.
     rule: str
     by: str | None
     path: str

@@ -26,7 +26,7 @@ from buildmatrix.reports.formats import DIFF, DRIFT, WHY
 if TYPE_CHECKING:
     from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
-    from buildmatrix.reports.why.model import Answer
+    from buildmatrix.reports.why import Answer
 
 
 def diff(options: DiffOptions) -> CommandResult[Comparison]:

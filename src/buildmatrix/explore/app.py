@@ -34,8 +34,8 @@ from buildmatrix.explore.widgets import (
     format_paragraphs,
     make_header,
 )
-from buildmatrix.reports.why.model import Answer
-from buildmatrix.reports.why.text import render
+from buildmatrix.reports.why import Answer
+from buildmatrix.reports.why_text import render
 
 #: Nodes shown in full per answer, and chains per node with all chains on.
 SUBJECTS, CHAINS = 12, 50

@@ -13,8 +13,8 @@ from buildmatrix.explore.model import Exploration, Item
 from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, Container, Distribution
 from buildmatrix.judge.model import Finding
-from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import LINKS, OPENS, Edge
+from buildmatrix.reports import why
+from buildmatrix.reports.why import LINKS, OPENS, Edge
 
 #: Entries shown of one list; `inspect` and `why` show all.
 MOST = 40
@@ -71,7 +71,7 @@ def _layer(item: Item, exploration: Exploration) -> Iterator[Detail]:
     if vendors:
         ordered = sorted(vendors, key=lambda name: -vendors[name])
         yield Detail("files of", ", ".join(f"{name} {size(vendors[name])}" for name in ordered))
-    yield Detail("made by", words.made_by(layer.instruction))
+    yield Detail("made by", why.made_by(layer.instruction))
     if item.note:
         yield Detail("stands in", item.note)
     if layer.is_base:
@@ -93,7 +93,7 @@ def _hidden(item: Item, exploration: Exploration) -> Iterator[Detail]:
         return
     buried = exploration.inventory.buried[int(item.key)]
     graph = exploration.source.graph
-    yield Detail("hidden", words.describe_hidden(graph, buried), "bad")
+    yield Detail("hidden", why.describe_hidden(graph, buried), "bad")
     if buried.names:
         yield Detail("holds", listing(buried.names, MOST))
 
@@ -186,7 +186,7 @@ def _place(path: str, owner: str | None, exploration: Exploration) -> Iterator[D
         yield Detail("of", f"{package}, a package of the system")
     graph = exploration.source.graph
     node = graph.nodes.get(file_id(path))
-    put = words.layer(graph, node) if node is not None else None
+    put = why.layer(graph, node) if node is not None else None
     if put is not None:
         yield Detail("brought by", put)
 

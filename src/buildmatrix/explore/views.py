@@ -33,8 +33,8 @@ from buildmatrix.judge.locks import wheels
 from buildmatrix.judge.model import Finding, Verdict, keep_worst
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, bare_spec, bare_target
-from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import Graph
+from buildmatrix.reports import why
+from buildmatrix.reports.why import Graph
 from buildmatrix.sources.model import Facts
 
 #: Depth of the folder names of files that nothing installed.
@@ -300,10 +300,10 @@ def _make_layers(inventory: Inventory, files: Files, graph: Graph) -> tuple[Item
         items.append(
             make_item(
                 "layer",
-                f"{number + 1} {words.made_by(layer.instruction)}",
+                f"{number + 1} {why.made_by(layer.instruction)}",
                 whole,
                 wasted=layer.hidden + sum(child.wasted for child in children),
-                note=words.place(graph, number),
+                note=why.place(graph, number),
                 children=_add_rest([*children, *hidden], whole),
                 key=str(number),
             )

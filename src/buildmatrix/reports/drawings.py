@@ -9,8 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from buildmatrix.base.text import each_text, shown
-from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import Answer, Edge, Node
+from buildmatrix.reports import why
+from buildmatrix.reports.why import Answer, Edge, Node
 
 # Colors of boxes by kind, the same in every format. Dark text is readable on all of them
 
@@ -97,13 +97,13 @@ def draw_answer(answer: Answer) -> Drawing:
     edges = dict.fromkeys(edge for chain in chains for edge in chain.edges)
     boxes = [_box(graph.nodes[id], id in subject_ids) for id in drawn]
     arrows = [
-        Arrow(edge.source, edge.target, verb(edge), words.reason(edge), edge.certain)
+        Arrow(edge.source, edge.target, verb(edge), why.reason(edge), edge.certain)
         for edge in edges
     ]
     layers: dict[int, Box] = {}
     for id in drawn:
         index = graph.nodes[id].layer
-        text = words.layer(graph, graph.nodes[id])
+        text = why.layer(graph, graph.nodes[id])
         if index is not None and text is not None and id in subject_ids:
             layers[index] = Box(f"layer:{index}", "layer", (f"layer {index + 1}",), text)
             arrows.append(Arrow(id, f"layer:{index}", "put there by", text))
@@ -163,7 +163,7 @@ _VERBS = {
 def verb(edge: Edge) -> str:
     """A few words for an edge: `NEEDED, RUNPATH`."""
     if edge.kind == "needs":
-        rule = words.RULES.get(edge.rule or "", "not found")
+        rule = why.RULES.get(edge.rule or "", "not found")
         return f"NEEDED, {rule}"
     if edge.kind == "requires" and edge.condition:
         return f"requires ({edge.condition})" if len(edge.condition) < 30 else "requires (marker)"

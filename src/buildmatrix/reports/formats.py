@@ -174,10 +174,10 @@ DRIFT = (
     Format("html", "diff.html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"
-#: Formats of a `reports.why.model.Answer`.
+#: Formats of a `reports.why.Answer`.
 WHY = (
-    Format("text", "why.text:render", STYLED),
-    Format("json", _JSON, JSON, "why.text:make_document"),
+    Format("text", "why_text:render", STYLED),
+    Format("json", _JSON, JSON, "why_text:make_document"),
     Format("dot", "drawings:render_dot", MARKUP, _CHAINS),
     Format("mermaid", "drawings:render_mermaid", LINES, _CHAINS),
 )

@@ -18,7 +18,7 @@ from buildmatrix.facts.inventory.model import Artefact, Binary, Distribution, Un
 from buildmatrix.facts.symbols import Imports
 from buildmatrix.reports.sections import Section, cut, filled, sentences
 from buildmatrix.reports.terminal import Painter, draw, wrapped
-from buildmatrix.reports.why.words import made_by
+from buildmatrix.reports.why import made_by
 
 # Data; JSON uses these names
 

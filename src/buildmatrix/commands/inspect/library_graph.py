@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.reports import why
 from buildmatrix.reports.drawings import MOST_BOXES, Arrow, Box, Drawing, select_arrows
-from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import LINKS, Edge, Graph, Node
+from buildmatrix.reports.why import LINKS, Edge, Graph, Node
 
 #: Number of distributions that must link a name without a file to make it a system library.
 COMMON = 3
@@ -214,5 +214,5 @@ def _make_arrow(ends: tuple[str, str], edges: list[Edge]) -> Arrow:
         parts.append(f"may open {len(opens)}")
     if not parts:
         parts.append("imports")
-    title = _join_lines(words.reason(edge) for edge in edges)
+    title = _join_lines(why.reason(edge) for edge in edges)
     return Arrow(*ends, ", ".join(parts), title, any(edge.certain for edge in edges))

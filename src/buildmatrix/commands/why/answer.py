@@ -15,7 +15,7 @@ from buildmatrix.commands.why.files import file_id, library_id
 from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import ShadowedFiles
-from buildmatrix.reports.why.model import (
+from buildmatrix.reports.why import (
     LINKS,
     OPENS,
     Answer,
@@ -26,9 +26,9 @@ from buildmatrix.reports.why.model import (
     Node,
     Question,
     State,
+    library_stem,
     node_id,
 )
-from buildmatrix.reports.why.words import library_stem
 
 if TYPE_CHECKING:
     from buildmatrix.catalogue.load import Catalogue

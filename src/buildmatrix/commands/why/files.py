@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import demangle, opened_library
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, Inventory, PythonLoad
 from buildmatrix.facts.python_imports import Reach
-from buildmatrix.reports.why.model import Edge, Node, node_id
+from buildmatrix.reports.why import Edge, Node, node_id
 
 if TYPE_CHECKING:
     from buildmatrix.facts.loader.resolver import Needed, Resolution

@@ -17,7 +17,7 @@ from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader.resolver import Resolution
 from buildmatrix.judge.model import Finding
 from buildmatrix.locks.model import Lock
-from buildmatrix.reports.why.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
+from buildmatrix.reports.why import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 
 #: Text for a library that no image should contain.
 OF_THE_HOST = "a part of the host's driver, which the container runtime mounts"

@@ -16,7 +16,7 @@ from msgspec import Struct
 from buildmatrix.facts.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requires import Requires, metadata_of, requested_extras, requirements
-from buildmatrix.reports.why.model import Edge, Node, node_id
+from buildmatrix.reports.why import Edge, Node, node_id
 
 
 class PackageGraph(Struct, frozen=True):

@@ -22,7 +22,7 @@ from buildmatrix.facts.elf.symbols import read_symbols
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.facts.trees.base import Tree, reason
 from buildmatrix.images.store.cache import Store
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Edge, Graph, Use
+from buildmatrix.reports.why import Answer, AnsweredNode, Edge, Graph, Use
 from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
 

@@ -13,8 +13,8 @@ from buildmatrix.facts.elf.model import Elf, Literal, Mark
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.facts.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package
-from buildmatrix.reports.why import text as why_text
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Graph
+from buildmatrix.reports import why_text
+from buildmatrix.reports.why import Answer, AnsweredNode, Graph
 
 SITE = "lib/python3.11/site-packages"
 

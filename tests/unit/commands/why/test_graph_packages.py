@@ -12,7 +12,7 @@ from buildmatrix.facts.inventory.model import (
     RequirementLine,
     SystemPackage,
 )
-from buildmatrix.reports.why.words import reason
+from buildmatrix.reports.why import reason
 
 
 def test_a_chain_begins_with_the_line_that_the_lock_names() -> None:

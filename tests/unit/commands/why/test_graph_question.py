@@ -17,7 +17,7 @@ from buildmatrix.facts.inventory.model import (
     SystemPackage,
 )
 from buildmatrix.reports.formats import WHY, Destination, find_format
-from buildmatrix.reports.why.model import Answer
+from buildmatrix.reports.why import Answer
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
 

@@ -9,7 +9,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
 from buildmatrix.commands.why.graph import make_findings_graph
 from buildmatrix.judge.model import Finding
-from buildmatrix.reports.why.model import Answer
+from buildmatrix.reports.why import Answer
 
 FILE = f"{SITE}/xgboost/lib/libxgboost.so"
 

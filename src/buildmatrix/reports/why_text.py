@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from buildmatrix.base.text import count, listing, printable, size
+from buildmatrix.reports import why
 from buildmatrix.reports.json_form import Json, plain
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.reports.why import words
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Edge, Graph, Node, Use
+from buildmatrix.reports.why import Answer, AnsweredNode, Chain, Edge, Graph, Node, Use
 
 _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.
@@ -63,7 +63,7 @@ class _AnswerWriter:
             yield from self._rest(answer.left_out)
         for buried in answer.question.buried[:_SHOWN]:
             yield ""
-            text = words.describe_hidden(self._graph, buried)
+            text = why.describe_hidden(self._graph, buried)
             yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
         if len(answer.question.buried) > _SHOWN:
             yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
@@ -100,7 +100,7 @@ class _AnswerWriter:
         node = subject.node
         head = self._paint(_cut(self._short(node.label)), "bold")
         yield head + (f"  {size(node.size)}" if node.size else "")
-        if also := words.other_names(self._answer.question, node):
+        if also := why.other_names(self._answer.question, node):
             yield from self._field("by a link or its SONAME it is also", listing(also, _SHOWN))
         yield from self._wrapped(self._state(subject), _INDENT)
         for chain in subject.chains:
@@ -109,13 +109,13 @@ class _AnswerWriter:
             yield from self._wrapped("no chain leads to it", _INDENT)
         yield from self._others(subject)
         if node.embedded is not None:
-            yield from self._field("copy", words.copy(node.embedded))
+            yield from self._field("copy", why.copy(node.embedded))
         if subject.use is not None:
             yield from self._field("symbols", _symbols(subject.use))
         yield from self._linkers(subject)
         if subject.state in ("missing", "unfound") and not node.text and not self._graph.is_partial:
             for edge in subject.links[:1]:
-                yield from self._field("searched", words.searched_places(edge))
+                yield from self._field("searched", why.searched_places(edge))
         if subject.state in ("present", "opened") and node.kind == "file":
             openers = [self._short(self._graph.nodes[edge.source].label) for edge in subject.opens]
             if len(openers) > 1 or (openers and subject.state == "present"):
@@ -130,7 +130,7 @@ class _AnswerWriter:
             others = listing((child.label for child in subject.claims), _SHOWN)
             text = f"{others}: what was installed last overwrote the other's file"
             yield from self._field("also listed by", text)
-        put = words.layer(self._graph, node)
+        put = why.layer(self._graph, node)
         if put is not None:
             yield from self._field("put there by", put)
 
@@ -202,23 +202,23 @@ class _AnswerWriter:
         yield from self._field("also linked by", listing(labels, _SHOWN))
 
     def _chain(self, chain: Chain) -> Iterator[str]:
-        why = words.beginning(self._graph, chain.start)
+        reason = why.beginning(self._graph, chain.start)
         text = (
             f"{chain.start.label}: {chain.start.text}"
             if chain.start.kind == "line" and chain.start.text
             else chain.start.label
         )
-        yield from self._hop(0, text, why)
+        yield from self._hop(0, text, reason)
         for depth, edge in enumerate(chain.edges, 1):
             node = self._graph.nodes[edge.target]
             # What a copy is stands below the chain, and a line is shown with its text.
             is_redundant = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
-            why = "" if is_redundant else words.reason(edge)
-            yield from self._hop(depth, node.label, why)
+            reason = "" if is_redundant else why.reason(edge)
+            yield from self._hop(depth, node.label, reason)
 
-    def _hop(self, depth: int, label: str, why: str) -> list[str]:
+    def _hop(self, depth: int, label: str, reason: str) -> list[str]:
         lead = _INDENT * (depth + 1) + ("└ " if depth else "")
-        text = self._short(label) + (f"  ({self._short(why)})" if why else "")
+        text = self._short(label) + (f"  ({self._short(reason)})" if reason else "")
         return self._wrapped(text, lead, " " * len(lead) + _INDENT)
 
     # Many nodes
@@ -366,18 +366,18 @@ def _layer(graph: Graph, index: int | None) -> Json:
         "index": index,
         "digest": layer.digest,
         "instruction": layer.instruction,
-        "place": words.place(graph, index) or None,
+        "place": why.place(graph, index) or None,
     }
 
 
 def _chain(graph: Graph, chain: Chain) -> Json:
-    start: Json = {**_name_fields(chain.start), "reason": words.beginning(graph, chain.start)}
+    start: Json = {**_name_fields(chain.start), "reason": why.beginning(graph, chain.start)}
     hops: list[Json] = [
-        {**_name_fields(graph.nodes[edge.target]), "reason": words.reason(edge), **plain(edge)}
+        {**_name_fields(graph.nodes[edge.target]), "reason": why.reason(edge), **plain(edge)}
         for edge in chain.edges
     ]
     return [start, *hops]
 
 
 def _incoming(graph: Graph, edge: Edge) -> Json:
-    return {"from": graph.nodes[edge.source].label, "reason": words.reason(edge), **plain(edge)}
+    return {"from": graph.nodes[edge.source].label, "reason": why.reason(edge), **plain(edge)}

@@ -1,1 +1,0 @@
-"""Answer of `why`: data and formats."""
