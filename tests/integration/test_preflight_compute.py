@@ -20,7 +20,7 @@ from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.preflight import rungs
 from buildmatrix.preflight.rungs import run_compute, run_devices, run_memory
-from buildmatrix.reports.preflight.model import Check, state_of
+from buildmatrix.reports.preflight import Check, state_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
 

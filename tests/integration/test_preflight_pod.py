@@ -23,7 +23,7 @@ from buildmatrix.preflight.cluster import (
     make_reference_subject,
     write_manifests,
 )
-from buildmatrix.reports.preflight.model import RungOutcome
+from buildmatrix.reports.preflight import RungOutcome
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 

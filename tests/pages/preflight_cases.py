@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.reports.preflight.model import (
+from buildmatrix.reports.preflight import (
     Check,
     Preflight,
     PreflightTarget,

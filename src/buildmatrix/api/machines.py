@@ -29,7 +29,7 @@ from buildmatrix.reports.formats import DOCTOR, PREFLIGHT
 if TYPE_CHECKING:
     from buildmatrix.matrix.model import Spec
     from buildmatrix.reports.doctor import Diagnosis, DoctorLine, State
-    from buildmatrix.reports.preflight.model import Preflight
+    from buildmatrix.reports.preflight import Preflight
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.preflight.model import Preflight
+    from buildmatrix.reports.preflight import Preflight
 
 _accept_option = option(
     "--accept",

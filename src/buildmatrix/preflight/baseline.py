@@ -20,7 +20,7 @@ from buildmatrix.facts.files import read_at_most, write_changed
 from buildmatrix.matrix.model import CheckWaiver, Rung
 from buildmatrix.preflight.subject import Subject
 from buildmatrix.reports import json_form
-from buildmatrix.reports.preflight.model import (
+from buildmatrix.reports.preflight import (
     Check,
     Preflight,
     PreflightTarget,

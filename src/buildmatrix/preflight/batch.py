@@ -16,7 +16,7 @@ from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.engines.process import shorten
 from buildmatrix.matrix.model import Smoke
 from buildmatrix.preflight.protocol import call_probe
-from buildmatrix.reports.preflight.model import Check, CheckState, Value
+from buildmatrix.reports.preflight import Check, CheckState, Value
 
 # Statistics of repeated wall times
 

@@ -35,7 +35,7 @@ from buildmatrix.preflight.manifests import (
 from buildmatrix.preflight.protocol import make_missing_checks, read_checks, read_texts
 from buildmatrix.preflight.run import RUNNERS, RungInputs, make_outcome, run_nothing
 from buildmatrix.preflight.subject import Subject, make_reference_subject
-from buildmatrix.reports.preflight.model import (
+from buildmatrix.reports.preflight import (
     Check,
     Preflight,
     PreflightTarget,

@@ -20,7 +20,7 @@ from buildmatrix.preflight.protocol import (
     make_missing_checks,
     run_probe,
 )
-from buildmatrix.reports.preflight.model import Check, Value
+from buildmatrix.reports.preflight import Check, Value
 
 #: Seconds for one container; after which a framework is not started again; for all starts within
 #: one container.

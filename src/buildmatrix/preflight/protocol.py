@@ -4,7 +4,7 @@ The output is untrusted: an image's own code runs beside them.
 
 A probe is one Python file, together with those beside it that it imports, passed to the interpreter
 of the image as `python -c SOURCE OPTIONS`, with OPTIONS as JSON. It prints one line per check: a
-mark of this run, and JSON with the fields of `reports.preflight.model.Check`. Other output is noise
+mark of this run, and JSON with the fields of `reports.preflight.Check`. Other output is noise
 of libraries. Each run has a new mark, so that no line printed by a library counts by chance; an
 image can still deceive its own owner, as with any test.
 """
@@ -24,7 +24,7 @@ from buildmatrix.base.text import printable, shown
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.engines.model import Run, RunResult
-from buildmatrix.reports.preflight.model import Check
+from buildmatrix.reports.preflight import Check
 
 #: Variables that hide devices of any vendor from a program.
 _HIDING = "*VISIBLE*"

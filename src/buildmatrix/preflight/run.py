@@ -52,7 +52,7 @@ from buildmatrix.preflight.rungs import (
     waits_for_driver,
 )
 from buildmatrix.preflight.subject import Subject, find_access
-from buildmatrix.reports.preflight.model import (
+from buildmatrix.reports.preflight import (
     Check,
     Preflight,
     PreflightTarget,

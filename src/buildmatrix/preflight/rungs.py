@@ -28,7 +28,7 @@ from buildmatrix.preflight.protocol import (
     read_texts,
     run_probe,
 )
-from buildmatrix.reports.preflight.model import Check, Value
+from buildmatrix.reports.preflight import Check, Value
 
 # Rung `import`: failed imports, their causes, and agreement with static verdicts
 

@@ -195,14 +195,14 @@ DOCTOR = (
 )
 #: Formats of a `reports.doctor.NodeClassCheck`.
 NODE_CLASSES = (Format("table", "doctor:render", STYLED), _PLAIN_JSON)
-_SAFE = "preflight.model:remove_secrets"
-#: Formats of a `reports.preflight.model.Preflight`.
+_SAFE = "preflight:remove_secrets"
+#: Formats of a `reports.preflight.Preflight`.
 PREFLIGHT = (
-    Format("table", "preflight.formats:render_table", STYLED),
+    Format("table", "preflight_formats:render_table", STYLED),
     _PLAIN_JSON,
-    Format("junit", "preflight.formats:render_junit", MARKUP, _SAFE),
-    Format("markdown", "preflight.formats:render_markdown", MARKUP, _SAFE),
-    Format("html", "preflight.formats:render", PAGE, _SAFE),
+    Format("junit", "preflight_formats:render_junit", MARKUP, _SAFE),
+    Format("markdown", "preflight_formats:render_markdown", MARKUP, _SAFE),
+    Format("html", "preflight_formats:render", PAGE, _SAFE),
 )
 #: Formats of a `reports.fleet.model.FleetReport`.
 FLEET = (

@@ -10,7 +10,7 @@ from buildmatrix.reports.doctor import Diagnosis, NodeClassCheck
 from buildmatrix.reports.fleet.documents import FleetDocument
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.reports.json_form import schema
-from buildmatrix.reports.preflight.model import Preflight
+from buildmatrix.reports.preflight import Preflight
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify import Promotion, Verification
 

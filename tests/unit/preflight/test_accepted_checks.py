@@ -20,8 +20,8 @@ from buildmatrix.preflight import run as ladder
 from buildmatrix.preflight.baseline import apply_waivers
 from buildmatrix.preflight.run import RungInputs, exit_code, preflight
 from buildmatrix.preflight.subject import Subject
-from buildmatrix.reports.preflight import formats
-from buildmatrix.reports.preflight.model import Check, Preflight
+from buildmatrix.reports import preflight_formats
+from buildmatrix.reports.preflight import Check, Preflight
 
 SPEC = """\
 [project]
@@ -77,10 +77,10 @@ def test_a_failure_that_was_accepted_fails_no_rung_and_every_format_says_who_acc
     (rung,) = result.targets[0].rungs
     assert (rung.state, rung.why, exit_code(result)) == ("passed", "accepted: benchmarks", 0)
     texts = (
-        formats.render_table(result, width=200, color=False),
-        formats.render_markdown(result),
-        formats.render(result),
-        formats.render_junit(result),
+        preflight_formats.render_table(result, width=200, color=False),
+        preflight_formats.render_markdown(result),
+        preflight_formats.render(result),
+        preflight_formats.render_junit(result),
     )
     for text in texts:
         assert "accepted" in text

@@ -22,8 +22,8 @@ from buildmatrix.preflight.batch import (
     run_batch,
     summarize,
 )
-from buildmatrix.reports.preflight.formats import render_table
-from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports.preflight import Check, Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports.preflight_formats import render_table
 from buildmatrix.reports.run.model import ReportTool
 
 

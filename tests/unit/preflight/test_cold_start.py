@@ -15,7 +15,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.engines.model import RunResult
 from buildmatrix.preflight import cold_start
 from buildmatrix.preflight.cold_start import run_cold_start, run_starts_within
-from buildmatrix.reports.preflight.model import Check
+from buildmatrix.reports.preflight import Check
 
 TORCH = """
 import numpy, os, pathlib

@@ -27,8 +27,8 @@ from buildmatrix.preflight.cluster import collect, find_subject
 from buildmatrix.preflight.manifests import ManifestRun, format_manifest, plan_steps
 from buildmatrix.preflight.protocol import ProbeCall, read_checks
 from buildmatrix.preflight.run import RungInputs, exit_code
-from buildmatrix.reports.preflight.formats import render_table
-from buildmatrix.reports.preflight.model import Check, Preflight, RungOutcome
+from buildmatrix.reports.preflight import Check, Preflight, RungOutcome
+from buildmatrix.reports.preflight_formats import render_table
 
 IMAGE = f"registry.example.com/inferno@sha256:{'7' * 64}"
 NODE = NodeClass("h100", "cuda", "", (), {}, (), Position(Path("buildmatrix.toml"), 1, 1))

@@ -10,7 +10,7 @@ from probing import install, runner
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.preflight.rungs import COLLECTIVE_EACH_S, run_collective
-from buildmatrix.reports.preflight.model import Check
+from buildmatrix.reports.preflight import Check
 
 #: A torch on top of numpy. What the ranks do wrong stands in BREAKS.
 TORCH = """

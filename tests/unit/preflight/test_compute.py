@@ -26,7 +26,7 @@ from buildmatrix.preflight.probes.frameworks import (
 from buildmatrix.preflight.probes.memory import take_twice
 from buildmatrix.preflight.probes.runtimes import make_operator_model
 from buildmatrix.preflight.rungs import run_compute, run_memory
-from buildmatrix.reports.preflight.model import state_of
+from buildmatrix.reports.preflight import state_of
 
 
 class Clock:

@@ -14,7 +14,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue, Owned, load
 from buildmatrix.engines.model import RunResult
 from buildmatrix.preflight.rungs import EACH_S, find_instruction_level, judge_devices, run_devices
-from buildmatrix.reports.preflight.model import Check, state_of
+from buildmatrix.reports.preflight import Check, state_of
 
 #: Seconds until a test that waits for ever fails.
 PATIENCE = 300

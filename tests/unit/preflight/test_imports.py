@@ -14,7 +14,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.preflight.rungs import find_disagreements, run_imports, waits_for_driver
-from buildmatrix.reports.preflight.model import Check
+from buildmatrix.reports.preflight import Check
 
 
 @pytest.fixture

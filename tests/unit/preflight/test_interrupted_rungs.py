@@ -37,7 +37,7 @@ from buildmatrix.engines.oci import sandboxes
 from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.base.errors import Interrupted
 from buildmatrix.base.progress import Silent
-from buildmatrix.reports.preflight.model import Check
+from buildmatrix.reports.preflight import Check
 from buildmatrix.matrix.model import bare_spec, bare_target
 from buildmatrix.matrix.model import Position, Smoke
 

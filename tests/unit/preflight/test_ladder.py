@@ -24,8 +24,8 @@ from buildmatrix.matrix.model import Rung, bare_spec, bare_target
 from buildmatrix.preflight import run as ladder
 from buildmatrix.preflight.run import exit_code, preflight
 from buildmatrix.preflight.subject import Subject
-from buildmatrix.reports.preflight.formats import render_table
-from buildmatrix.reports.preflight.model import Check, PreflightTarget
+from buildmatrix.reports.preflight import Check, PreflightTarget
+from buildmatrix.reports.preflight_formats import render_table
 
 
 class StandInEngine:

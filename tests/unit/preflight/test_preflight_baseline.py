@@ -11,7 +11,7 @@ import pytest
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.matrix.model import Rung
 from buildmatrix.preflight.baseline import accept, compare_rung, find_counterpart, read_expectations
-from buildmatrix.reports.preflight.model import (
+from buildmatrix.reports.preflight import (
     Check,
     Preflight,
     PreflightTarget,

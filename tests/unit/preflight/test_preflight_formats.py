@@ -13,10 +13,10 @@ from page_cases import ENDLESS, EVIL
 from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.preflight.baseline import compare_rung
+from buildmatrix.reports import preflight_formats
 from buildmatrix.reports.formats import PREFLIGHT, Destination, find_format
-from buildmatrix.reports.preflight import formats
-from buildmatrix.reports.preflight.formats import strips
-from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports.preflight import Check, Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports.preflight_formats import strips
 
 SCHEMAS = [
     etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / name))
@@ -25,7 +25,7 @@ SCHEMAS = [
 
 
 def cases(document: Preflight) -> dict[tuple[str, str], ET.Element]:
-    text = formats.render_junit(document, time=datetime(2026, 11, 22, tzinfo=UTC))
+    text = preflight_formats.render_junit(document, time=datetime(2026, 11, 22, tzinfo=UTC))
     for schema in SCHEMAS:
         schema.assertValid(etree.fromstring(text.encode()))
     root = ET.fromstring(text)
@@ -55,7 +55,7 @@ def test_each_rung_of_a_node_class_is_a_test_case() -> None:
 
 
 def test_the_summary_of_a_job_begins_with_the_ladder_and_what_did_not_pass() -> None:
-    text = formats.render_markdown(preflight())
+    text = preflight_formats.render_markdown(preflight())
     lines = text.splitlines()
     assert lines[2] == "**3 images: 4 of 9 rungs passed, 2 failed, 1 undecided, 2 not run**"
     assert lines[4] == (
@@ -78,7 +78,7 @@ def test_the_summary_of_a_job_begins_with_the_ladder_and_what_did_not_pass() -> 
 
 
 def test_the_page_has_each_rung_and_times_as_pictures_with_the_change() -> None:
-    page = formats.render(preflight())
+    page = preflight_formats.render(preflight())
     assert "2 rungs failed" in page and "undecided (1 of 2 nodes passed)" in page
     assert "; on h200: cuda12.8-py312-server (compute)." in page
     assert page.count('<svg class="strip"') == 2
@@ -123,5 +123,5 @@ def test_hostile_texts_break_no_markup(format: str) -> None:
 
 def test_nothing_that_ran_is_no_success() -> None:
     nobody = PreflightTarget("x", "cuda", (RungOutcome("device", "not-run"),))
-    page = formats.render(Preflight(preflight().tool, (nobody,)))
+    page = preflight_formats.render(Preflight(preflight().tool, (nobody,)))
     assert "Nothing ran" in page and '<section class="verdict not-run"' in page

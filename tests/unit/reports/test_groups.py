@@ -18,7 +18,7 @@ from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.markdown import rich
-from buildmatrix.reports.page import document
+from buildmatrix.reports.page import rich as rich_html
 from buildmatrix.reports.run import html, markdown, table
 from buildmatrix.reports.run.groups import group_findings
 from buildmatrix.reports.run.model import Report, assemble
@@ -313,7 +313,7 @@ def test_the_page_groups_as_the_table_does_and_still_has_every_finding() -> None
     assert page.count("<article") == len(known) < len(made.findings)
     for group in known:
         for said in (*group.messages, *group.cures(audited=True)):
-            assert document.rich(said.text) in page
+            assert rich_html(said.text) in page
     for one in made.findings:
         assert f"<td>{one.target}</td><td>{one.label}</td><td>{escape(one.message)}</td>" in page
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildmatrix.reports.page.document import Area, lengths, squarify
+from buildmatrix.reports.page import Area, lengths, squarify
 
 SIZES = st.lists(st.integers(1, 10**12), min_size=1, max_size=24).map(
     lambda sizes: sorted(sizes, reverse=True)

@@ -14,9 +14,9 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import GATES, Finding, Fix, GateState, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.preflight import formats
-from buildmatrix.reports.preflight import formats as preflight_html
-from buildmatrix.reports.preflight.model import Preflight, PreflightTarget, RungOutcome
+from buildmatrix.reports import preflight_formats
+from buildmatrix.reports import preflight_formats as preflight_html
+from buildmatrix.reports.preflight import Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.run import html, markdown, sarif, table
 from buildmatrix.reports.run.model import Report, ReportTool, assemble, exit_code
 from buildmatrix.reports.schemas import report as schema
@@ -431,6 +431,6 @@ def test_a_state_has_one_word_in_every_format(state: GateState) -> None:
     climbed = Preflight(
         ReportTool(version="1", catalogue="2026-11-20"), (PreflightTarget("cpu", "cpu", rungs),)
     )
-    assert f"  {word}" in formats.render_table(climbed, width=80, color=False)
-    assert word in formats.render_markdown(climbed).splitlines()[6]
+    assert f"  {word}" in preflight_formats.render_table(climbed, width=80, color=False)
+    assert word in preflight_formats.render_markdown(climbed).splitlines()[6]
     assert f">{word}</span>" in preflight_html.render(climbed)

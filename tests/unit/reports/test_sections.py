@@ -8,11 +8,10 @@ import pytest
 
 from buildmatrix.base.data import replace
 from buildmatrix.judge.model import GateState, NodeState, Severity, VerdictName
-from buildmatrix.reports import markdown, terminal
+from buildmatrix.reports import markdown, page, terminal
 from buildmatrix.reports.doctor import ClassState
 from buildmatrix.reports.fleet.model import Change, FleetState
-from buildmatrix.reports.page import document
-from buildmatrix.reports.preflight.model import CheckState
+from buildmatrix.reports.preflight import CheckState
 from buildmatrix.reports.sections import (
     STATES,
     Item,
@@ -46,7 +45,7 @@ def draw_terminal(section: Section, width: int = 60, *, color: bool = False) -> 
 
 def draw_page(section: Section) -> str:
     template = '{% import "page/parts.html.j2" as parts %}{{ parts.card(section) }}'
-    return document._environment(()).from_string(template).render(section=section)
+    return page._environment(()).from_string(template).render(section=section)
 
 
 def test_each_state_of_a_report_has_a_mood() -> None:

@@ -23,7 +23,7 @@ from buildmatrix.matrix.model import RUNGS, CheckWaiver, Rung, Smoke, Spec, Targ
 from buildmatrix.preflight import machine
 from buildmatrix.preflight.run import preflight
 from buildmatrix.preflight.subject import Subject, find_nodes
-from buildmatrix.reports.preflight.model import RungOutcome
+from buildmatrix.reports.preflight import RungOutcome
 from buildmatrix.sources.state import folder
 from buildmatrix.sources.state.folder import TargetFiles
 

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.composition import VendorBytes
+from buildmatrix.reports import page
 from buildmatrix.reports.diff import drift
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.diff.sections import end, sections, state_of, summary
-from buildmatrix.reports.page import document
-from buildmatrix.reports.page.document import Bar, bar, vendor_class, vendor_name
+from buildmatrix.reports.page import Bar, bar, vendor_class, vendor_name
 from buildmatrix.reports.sections import signed_size
 
 #: Distributions and layers that a picture shows; the tables have all of them.
@@ -37,9 +37,9 @@ def render(comparison: Comparison) -> str:
     """The comparison as one document; the same comparison gives the same bytes."""
     safe = each_text(comparison, shown)
     made = sections(safe, every=True)
-    return document.render(
-        "diff/page/diff.html.j2",
-        styles=["diff/page/diff.css"],
+    return page.render(
+        "page/diff.html.j2",
+        styles=["page/diff.css"],
         comparison=safe,
         end=end,
         summary=summary(safe),
@@ -66,8 +66,8 @@ def render_drift(drifts: Drifts) -> str:
     safe = each_text(drifts, shown)
     bare = len(safe.drift)
     headline = f"{count(bare, 'distribution')} without a reason" if bare else ""
-    return document.render(
-        "diff/page/drift.html.j2",
+    return page.render(
+        "page/drift.html.j2",
         drifts=safe,
         state=drift.state_of(safe),
         headline=headline or "Nothing differs without a reason",

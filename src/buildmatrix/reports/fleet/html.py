@@ -11,11 +11,11 @@ from markupsafe import Markup
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable, size
 from buildmatrix.judge.model import NODE_STATES
+from buildmatrix.reports import page
 from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts
 from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetReport, FleetResult
 from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
-from buildmatrix.reports.page import document
-from buildmatrix.reports.page.document import vendor_name
+from buildmatrix.reports.page import vendor_name
 from buildmatrix.reports.sections import Section
 
 # Data of the page: compact, each result once, drawn by the page's script a few at a time
@@ -160,10 +160,10 @@ def render(report: FleetReport) -> str:
     answer = FleetAnswer(report)
     data, is_whole = embed(answer)
     shown = sections(answer, _LIMITS)
-    return document.render(
-        "fleet/page/fleet.html.j2",
-        styles=["fleet/page/fleet.css"],
-        scripts=["fleet/page/fleet.js"],
+    return page.render(
+        "page/fleet.html.j2",
+        styles=["page/fleet.css"],
+        scripts=["page/fleet.js"],
         filters={"brief": _brief},
         report=report,
         answer=answer,

@@ -14,7 +14,7 @@ from buildmatrix.reports.fleet.assembly import bytes_more
 from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
 from buildmatrix.reports.fleet.totals import running
 from buildmatrix.reports.markdown import plain, rich
-from buildmatrix.reports.page.document import vendor_name
+from buildmatrix.reports.page import vendor_name
 from buildmatrix.reports.sections import (
     Row,
     Section,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from buildmatrix.base.text import count, size
 from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports.page.document import (
+from buildmatrix.reports.page import (
     Area,
     Bar,
     bar,

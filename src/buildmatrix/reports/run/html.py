@@ -11,8 +11,8 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.acceptance import fails, is_from_baseline
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import GATES, Advisory, Finding, GateState
-from buildmatrix.reports.page import document
-from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.reports import page
+from buildmatrix.reports.page import vendor_class, vendor_name
 from buildmatrix.reports.run import charts, groups, revision, summary
 from buildmatrix.reports.run.model import Report, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
@@ -79,10 +79,10 @@ def render(report: Report) -> str:
     state, verdict = _outcome(report)
     offered = summary.cures(report.findings, report.ids)
     left = summary.select_unaccepted(report)
-    return document.render(
-        "run/page/report.html.j2",
-        styles=["run/page/report.css"],
-        scripts=["run/page/report.js"],
+    return page.render(
+        "page/report.html.j2",
+        styles=["page/report.css"],
+        scripts=["page/report.js"],
         filters={
             "percent": charts.percent,
             "part_name": charts.part_name,

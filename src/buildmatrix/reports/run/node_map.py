@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from buildmatrix.catalogue.drivers import Support
 from buildmatrix.judge.model import DeviceFit, NodeFit, TargetResult, Verdict
-from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.reports.page import vendor_class, vendor_name
 from buildmatrix.reports.sections import STATES
 
 # The grid of targets and node classes

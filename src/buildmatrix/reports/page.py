@@ -210,7 +210,7 @@ def render(
     """A page from a template that extends `page/base.html.j2`; the same values give the same bytes.
 
     Args:
-        template: its path below `buildmatrix/reports`, such as `run/page/report.html.j2`.
+        template: its path below `buildmatrix/reports`, such as `page/report.html.j2`.
         styles: style sheets that it has beside the shared one, by such paths.
         scripts: its scripts beside the shared one. Nothing in them may need another page's.
         filters: what its templates write behind a bar, beside `size`, `count` and `rich`; the same

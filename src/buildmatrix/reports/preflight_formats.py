@@ -11,9 +11,23 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, printable
+from buildmatrix.reports import page
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
-from buildmatrix.reports.page import document
-from buildmatrix.reports.preflight import model
+from buildmatrix.reports.preflight import (
+    Check,
+    Preflight,
+    PreflightTarget,
+    RungOutcome,
+    RungState,
+    Value,
+    counts,
+    ladder,
+    name,
+    place,
+    totals,
+    why,
+    worst,
+)
 from buildmatrix.reports.run.junit import Suite, fail, render_suites, skip
 from buildmatrix.reports.sections import Row, Section, state_word
 from buildmatrix.reports.terminal import Painter, wrapped
@@ -26,26 +40,26 @@ _MAX_SLOWEST = 3
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def render_table(preflight: model.Preflight, *, width: int, color: bool) -> str:
+def render_table(preflight: Preflight, *, width: int, color: bool) -> str:
     """Each image with its rungs; what did not pass is listed whole."""
     paint, width = Painter(color), max(width, 40)
     lines: list[str] = []
     for target in preflight.targets:
-        lines.append(paint(printable(model.name(target)), "bold"))
+        lines.append(paint(printable(name(target)), "bold"))
         for rung in target.rungs:
             lines += _rung_lines(rung, width, paint)
         lines.append("")
-    lines.append(model.totals(preflight))
+    lines.append(totals(preflight))
     return "\n".join(lines) + "\n"
 
 
-def _rung_lines(rung: model.RungOutcome, width: int, paint: Painter) -> Iterator[str]:
+def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
     word = paint.state(rung.state, state_word(rung.state).ljust(9))
     passed = [check for check in rung.checks if check.state == "passed"]
     others = [check for check in rung.checks if check.state != "passed"]
     said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
     took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
-    details = ", ".join(filter(None, (said, took, model.place(rung).removeprefix(" at "))))
+    details = ", ".join(filter(None, (said, took, place(rung).removeprefix(" at "))))
     yield f"  {rung.rung.ljust(10)}  {word}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
@@ -65,7 +79,7 @@ def _rung_lines(rung: model.RungOutcome, width: int, paint: Painter) -> Iterator
             yield f"    {picture}"
 
 
-def _bars(samples: model.Value) -> str:
+def _bars(samples: Value) -> str:
     """The runs of a check as bars, in their order, from nothing up to the slowest."""
     values = samples if isinstance(samples, list) else []
     times = [time for time in values if isinstance(time, float)]
@@ -82,10 +96,10 @@ def _bars(samples: model.Value) -> str:
 _MAX_OPEN = 20
 
 
-def render_markdown(preflight: model.Preflight) -> str:
+def render_markdown(preflight: Preflight) -> str:
     """The preflight as GitHub-flavored Markdown."""
-    table = draw([replace(model.ladder(preflight), title="", lead="")])
-    lines = ["## buildmatrix preflight", "", f"**{model.totals(preflight)}**", "", *table]
+    table = draw([replace(ladder(preflight), title="", lead="")])
+    lines = ["## buildmatrix preflight", "", f"**{totals(preflight)}**", "", *table]
     open_items = [item for target in preflight.targets for item in _open(target)]
     lines += open_items[:_MAX_OPEN]
     if len(open_items) > _MAX_OPEN:
@@ -96,18 +110,18 @@ def render_markdown(preflight: model.Preflight) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _open(target: model.PreflightTarget) -> Iterator[str]:
+def _open(target: PreflightTarget) -> Iterator[str]:
     for rung in target.rungs:
         checks = [check for check in rung.checks if check.state != "passed"]
         if rung.state == "passed" and not checks:
             continue
-        reason = model.why(rung)
+        reason = why(rung)
         head = f"- {plain(_title(target, rung))}: {state_cell(rung.state)}"
         yield head + (f", {rich(reason)}" if reason else "")
         yield from (f"  - {_check_item(check)}" for check in checks)
 
 
-def _passed(target: model.PreflightTarget) -> Iterator[str]:
+def _passed(target: PreflightTarget) -> Iterator[str]:
     for rung in target.rungs:
         if rung.state == "passed":
             took = f", {rung.seconds:.1f} s" if rung.seconds is not None else ""
@@ -117,11 +131,11 @@ def _passed(target: model.PreflightTarget) -> Iterator[str]:
             )
 
 
-def _title(target: model.PreflightTarget, rung: model.RungOutcome) -> str:
-    return f"{model.name(target)}{model.place(rung)}, {rung.rung}"
+def _title(target: PreflightTarget, rung: RungOutcome) -> str:
+    return f"{name(target)}{place(rung)}, {rung.rung}"
 
 
-def _check_item(check: model.Check) -> str:
+def _check_item(check: Check) -> str:
     state = "" if check.state == "passed" else f" {state_cell(check.state)}"
     return plain(check.subject) + state + (f": {rich(check.message)}" if check.message else "")
 
@@ -132,12 +146,12 @@ def _check_item(check: model.Check) -> str:
 # undecided one an error, and one that did not run is skipped.
 
 
-def render_junit(preflight: model.Preflight, *, time: datetime | None = None) -> str:
+def render_junit(preflight: Preflight, *, time: datetime | None = None) -> str:
     """The preflight as one `testsuites` document; `time` is when it ran, as Ant asks for it."""
     return render_suites([_suite(preflight, target) for target in preflight.targets], time)
 
 
-def _suite(preflight: model.Preflight, target: model.PreflightTarget) -> Suite:
+def _suite(preflight: Preflight, target: PreflightTarget) -> Suite:
     properties = {
         "version": preflight.tool.version,
         "catalogue": preflight.tool.catalogue,
@@ -146,28 +160,28 @@ def _suite(preflight: model.Preflight, target: model.PreflightTarget) -> Suite:
         "digest": target.digest,
         "node-class": target.node_class,
     }
-    suite = Suite(model.name(target), properties, sum(rung.seconds or 0 for rung in target.rungs))
+    suite = Suite(name(target), properties, sum(rung.seconds or 0 for rung in target.rungs))
     for rung in target.rungs:
-        _add_case(suite, model.name(target), rung)
+        _add_case(suite, name(target), rung)
     return suite
 
 
-def _add_case(suite: Suite, target: str, rung: model.RungOutcome) -> None:
+def _add_case(suite: Suite, target: str, rung: RungOutcome) -> None:
     title = f"rung {rung.rung}" + (f" on {rung.where}" if rung.where != "here" else "")
     case = suite.case(target, title, rung.seconds or 0.0)
     if rung.state == "not-run":
-        skip(case, model.why(rung) or "it did not run")
+        skip(case, why(rung) or "it did not run")
     elif rung.state == "passed":
         for check in rung.checks:
             suite.say(title, _check_line(check))
     else:
         others = [_check_line(check) for check in rung.checks if check.state != "passed"]
-        first, *rest = [*others, *filter(None, [model.why(rung)])] or [f"the rung {rung.state}"]
+        first, *rest = [*others, *filter(None, [why(rung)])] or [f"the rung {rung.state}"]
         kind = f"rung-{rung.rung}"
         fail(case, "failure" if rung.state == "failed" else "error", kind, first, *rest)
 
 
-def _check_line(check: model.Check) -> str:
+def _check_line(check: Check) -> str:
     state = "" if check.state == "passed" else f"{check.state}: "
     return f"{state}{check.subject}" + (f": {check.message}" if check.message else "")
 
@@ -225,7 +239,7 @@ class Strip(Struct, frozen=True):
         return f"{self.subject}: {'; '.join((*runs, *self.changes))}"
 
 
-def strips(rung: model.RungOutcome) -> tuple[Strip, ...]:
+def strips(rung: RungOutcome) -> tuple[Strip, ...]:
     """A picture of each check that was timed several times."""
     earlier = {
         check.subject.removesuffix(_COMPARED): check
@@ -236,7 +250,7 @@ def strips(rung: model.RungOutcome) -> tuple[Strip, ...]:
     return tuple(filter(None, drawn))
 
 
-def _strip(check: model.Check, compared: model.Check | None) -> Strip | None:
+def _strip(check: Check, compared: Check | None) -> Strip | None:
     times = _numbers(check.values.get("samples_s"))
     if len(times) < 2:
         return None
@@ -285,7 +299,7 @@ def _columns(times: Sequence[float], end: float) -> Iterator[Column]:
         )
 
 
-def _numbers(value: model.Value) -> list[float]:
+def _numbers(value: Value) -> list[float]:
     """The times of a list of samples; a report may be anybody's."""
     values = value if isinstance(value, list) else []
     return [item for item in values if isinstance(item, float) and 0 <= item < float("inf")]
@@ -304,26 +318,26 @@ def _read_numbers(value: object) -> dict[str, float]:
 # The page: rungs of each image, times as pictures, then every check
 
 
-def render(preflight: model.Preflight) -> str:
+def render(preflight: Preflight) -> str:
     """The preflight as one document; the same preflight gives the same bytes."""
-    states = model.counts(preflight)
-    return document.render(
-        "preflight/page/preflight.html.j2",
-        styles=["preflight/page/preflight.css"],
+    states = counts(preflight)
+    return page.render(
+        "page/preflight.html.j2",
+        styles=["page/preflight.css"],
         preflight=preflight,
-        state=model.worst(states),
+        state=worst(states),
         headline=_headline(states),
-        totals=model.totals(preflight),
-        counts=[(state_word(state), states[state]) for state in get_args(model.RungState)],
-        ladder=model.ladder(preflight),
+        totals=totals(preflight),
+        counts=[(state_word(state), states[state]) for state in get_args(RungState)],
+        ladder=ladder(preflight),
         checks=_checks,
         timed=_list_timed(preflight),
-        name=model.name,
-        why=model.why,
+        name=name,
+        why=why,
     )
 
 
-def _headline(states: Counter[model.RungState]) -> str:
+def _headline(states: Counter[RungState]) -> str:
     if states["failed"]:
         return f"{count(states['failed'], 'rung')} failed"
     if states["undecided"]:
@@ -335,7 +349,7 @@ def _headline(states: Counter[model.RungState]) -> str:
     return "All rungs passed"
 
 
-def _checks(rung: model.RungOutcome) -> Section:
+def _checks(rung: RungOutcome) -> Section:
     rows = (
         Row(
             (
@@ -352,10 +366,10 @@ def _checks(rung: model.RungOutcome) -> Section:
     return Section("checks", title, header, tuple(rows), frozenset({3}), frozenset({1}), subject=0)
 
 
-def _list_timed(preflight: model.Preflight) -> Sequence[tuple[str, Sequence[Strip]]]:
+def _list_timed(preflight: Preflight) -> Sequence[tuple[str, Sequence[Strip]]]:
     """The rungs that have pictures: how long a start takes first, which is what users feel."""
     every = [
-        (f"{rung.rung} of {model.name(target)}{model.place(rung)}", drawn)
+        (f"{rung.rung} of {name(target)}{place(rung)}", drawn)
         for target in preflight.targets
         for rung in target.rungs
         if (drawn := strips(rung))

@@ -1,1 +1,0 @@
-"""Shared design of all HTML pages: frame, typography, colors, tables, pictures, script."""

@@ -1,1 +1,0 @@
-"""Report of `preflight`: rungs, their checks, and the rungs left to others; data and formats."""
