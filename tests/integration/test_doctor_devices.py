@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
+from buildmatrix.commands.doctor import find_node, make_diagnosis
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import Diagnosis
 

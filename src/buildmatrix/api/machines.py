@@ -218,30 +218,30 @@ _STRICT: dict[State, int] = {
 
 def _check_machine(options: DoctorOptions, add: Callable[..., None]) -> Diagnosis:
     """Add each thing that is checked, as soon as it is known; return the facts of the machine."""
-    from buildmatrix.commands.doctor import examine
-    from buildmatrix.commands.doctor.node import format_checks as node_lines
+    from buildmatrix.commands import doctor
+    from buildmatrix.commands.doctor_node import format_checks as node_lines
     from buildmatrix.net.http.machine_indexes import default_indexes
     from buildmatrix.preflight.machine import MachineFiles
     from buildmatrix.reports.doctor import DoctorLine
 
     here, interval = options.workspace, options.interval
-    lines, facilities = examine.check_engines(
+    lines, facilities = doctor.check_engines(
         here.builder(DOCKER), here.builder(OCI), options.builder or None
     )
     add(*lines)
-    add(examine.check_resolver())
+    add(doctor.check_resolver())
 
-    line, catalogue = examine.check_catalogue(options.workspace.data_files)
+    line, catalogue = doctor.check_catalogue(options.workspace.data_files)
     add(line)
 
     machine = MachineFiles()
-    node = examine.find_node(machine, catalogue)
+    node = doctor.find_node(machine, catalogue)
     before = node.take_sample(time.monotonic()) if interval else None
 
     def specification() -> Spec | None:
         return here.load() if here.specification.exists() else None
 
-    line, spec = examine.check_specification(specification)
+    line, spec = doctor.check_specification(specification)
     add(line)
 
     places = {"locks, generated files, state": here.specification.absolute().parent}
@@ -249,7 +249,7 @@ def _check_machine(options: DoctorOptions, add: Callable[..., None]) -> Diagnosi
         places["cache"] = folder
     if facilities is not None and facilities.folder is not None:
         places["images"] = facilities.folder
-    add(*examine.check_disks(places))
+    add(*doctor.check_disks(places))
 
     urls = dict.fromkeys(default_indexes())
     urls |= dict.fromkeys(
@@ -258,32 +258,32 @@ def _check_machine(options: DoctorOptions, add: Callable[..., None]) -> Diagnosi
     if here.offline:
         add(DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given"))
     else:
-        for line in examine.check_indexes(urls):
+        for line in doctor.check_indexes(urls):
             add(line)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    add(*examine.check_devices(machine, catalogue, wanted, facilities))
+    add(*doctor.check_devices(machine, catalogue, wanted, facilities))
     samples = None
     if before is not None:
         time.sleep(max(0.0, before.moment + interval - time.monotonic()))
         samples = before, node.take_sample(time.monotonic())
     checks = tuple(node.run_checks(samples))
     add(*node_lines(checks))
-    return examine.make_diagnosis(machine, catalogue, facilities, (), checks=checks)
+    return doctor.make_diagnosis(machine, catalogue, facilities, (), checks=checks)
 
 
 def _check_process(options: DoctorOptions, pid: int, add: Callable[..., None]) -> Diagnosis:
     """Read the libraries that one process has mapped, and nothing else."""
-    from buildmatrix.commands.doctor import examine
+    from buildmatrix.commands import doctor
     from buildmatrix.preflight.machine import MachineFiles
 
-    line, catalogue = examine.check_catalogue(options.workspace.data_files)
+    line, catalogue = doctor.check_catalogue(options.workspace.data_files)
     if line.state != "ok":
         add(line)
     machine = MachineFiles()
-    seen = examine.examine_process(pid, catalogue, machine)
-    add(*examine.format_process(seen))
-    return examine.make_diagnosis(machine, catalogue, None, (), process=seen)
+    seen = doctor.examine_process(pid, catalogue, machine)
+    add(*doctor.format_process(seen))
+    return doctor.make_diagnosis(machine, catalogue, None, (), process=seen)
 
 
 def _code(line: DoctorLine, strict: bool) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.doctor.examine import check_devices
+from buildmatrix.commands.doctor import check_devices
 from buildmatrix.engines.model import Facilities
 from buildmatrix.preflight.machine import LARGEST, LOW_DISK_SPACE, MachineFiles, report_disk
 

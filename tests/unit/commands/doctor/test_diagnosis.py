@@ -10,8 +10,8 @@ import jsonschema
 from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor import examine
-from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
+from buildmatrix.commands import doctor
+from buildmatrix.commands.doctor import find_node, make_diagnosis
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor import render_table as table
@@ -84,7 +84,7 @@ def test_the_json_of_a_node_and_a_process_is_read_again(tmp_path):
     files = generated(tmp_path, MAPS)
     hosts.write(tmp_path / "dgx", hosts.dgx())
     checks = tuple(find_node(MachineFiles(tmp_path / "dgx"), load()).run_checks(None))
-    seen = examine.examine_process(7, load(), files)
+    seen = doctor.examine_process(7, load(), files)
     held = make_diagnosis(files, load(), None, (), checks=checks, process=seen)
     text = render(held)
     jsonschema.validate(json.loads(text), schema(Diagnosis, "x"))

@@ -13,7 +13,7 @@ import pytest
 from hosts import write
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor import examine
+from buildmatrix.commands import doctor
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import ProcessLibraries
 
@@ -48,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(seen: ProcessLibraries) -> list[str]:
-    return [f"{line.state} {line.subject}: {line.text}" for line in examine.format_process(seen)]
+    return [f"{line.state} {line.subject}: {line.text}" for line in doctor.format_process(seen)]
 
 
 def test_two_copies_of_one_library_in_a_live_process_are_named(tmp_path, built):
@@ -62,7 +62,7 @@ def test_two_copies_of_one_library_in_a_live_process_are_named(tmp_path, built):
         copy.parent.mkdir(parents=True)
         shutil.copy(built, copy)
     with loaded(wheel, other) as pid:
-        seen = examine.examine_process(pid, load())
+        seen = doctor.examine_process(pid, load())
     assert seen.unread == ""
     by_path = {item.path: item for item in seen.libraries}
     assert set(by_path) == {str(wheel), str(other)}
@@ -71,7 +71,7 @@ def test_two_copies_of_one_library_in_a_live_process_are_named(tmp_path, built):
     assert {(item.vendor, item.role, item.deleted) for item in seen.libraries} == {
         ("nvidia", "runtime", False)
     }
-    (line,) = [line for line in examine.format_process(seen) if line.subject == "library libcudart"]
+    (line,) = [line for line in doctor.format_process(seen) if line.subject == "library libcudart"]
     assert line.state == "partly"
     assert line.text.startswith("2 copies: ")
     assert str(wheel) in line.text and str(other) in line.text
@@ -82,16 +82,16 @@ def test_a_library_that_was_replaced_since_a_live_process_mapped_it(tmp_path, bu
     shutil.copy(built, library)
     with loaded(library) as pid:
         library.unlink()
-        seen = examine.examine_process(pid, load())
+        seen = doctor.examine_process(pid, load())
     assert [(item.path, item.deleted) for item in seen.libraries] == [(str(library), True)]
     assert "start the process again" in said(seen)[-1]
 
 
 def test_a_process_without_such_libraries_and_one_that_is_not_there():
     with loaded() as pid:
-        (line,) = said(examine.examine_process(pid, load()))
+        (line,) = said(doctor.examine_process(pid, load()))
     assert line.startswith(f"none process {pid}: no library of an accelerator is mapped (")
-    assert said(examine.examine_process(2**30, load())) == [
+    assert said(doctor.examine_process(2**30, load())) == [
         f"unknown process {2**30}: there is no such process"
     ]
 
@@ -134,7 +134,7 @@ def origins(seen: ProcessLibraries) -> dict[str, str]:
 
 @pytest.mark.parametrize("other", [True, False])
 def test_what_a_container_runtime_brought_is_told_from_the_image(tmp_path, other):
-    seen = examine.examine_process(7, load(), generated(tmp_path, MAPS, other=other))
+    seen = doctor.examine_process(7, load(), generated(tmp_path, MAPS, other=other))
     assert origins(seen) == {"libcuda.so.570.86.10": "mounted", "libcublas.so.12": "image"}
     assert seen.devices == ("/dev/nvidia0",)
     assert [item.path for item in seen.libraries][1] == "/opt/a b/libcublas.so.12"
@@ -144,39 +144,39 @@ def test_what_a_container_runtime_brought_is_told_from_the_image(tmp_path, other
 def test_a_process_that_sees_our_files_has_those_of_this_machine(tmp_path):
     mounts = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
     machine = generated(tmp_path, MAPS, mounts=mounts, other=False)
-    assert set(origins(examine.examine_process(7, load(), machine)).values()) == {"machine"}
+    assert set(origins(doctor.examine_process(7, load(), machine)).values()) == {"machine"}
 
 
 @pytest.mark.parametrize(
     "maps", ["x", "\0\n\n\n", "a b c d e\n", "a b c d e /" + "x" * 9000, "a b c d e /\\999\xff\n"]
 )
 def test_mappings_that_make_no_sense_are_no_libraries(tmp_path, maps):
-    assert examine.examine_process(7, load(), generated(tmp_path, maps)).libraries == ()
+    assert doctor.examine_process(7, load(), generated(tmp_path, maps)).libraries == ()
 
 
 def test_more_mappings_than_are_read_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(examine, "LARGEST", 300)
-    seen = examine.examine_process(7, load(), generated(tmp_path, MAPS))
+    monkeypatch.setattr(doctor, "LARGEST", 300)
+    seen = doctor.examine_process(7, load(), generated(tmp_path, MAPS))
     assert seen.unread == "more than 300 bytes of mappings"
     assert said(seen)[0].startswith("unknown")
 
 
 def test_a_part_of_the_kernel_has_no_mappings(tmp_path):
-    (line,) = said(examine.examine_process(7, load(), generated(tmp_path, "")))
+    (line,) = said(doctor.examine_process(7, load(), generated(tmp_path, "")))
     assert line.startswith("unknown process 7: it has no memory of its own")
 
 
 def test_a_process_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
     machine = generated(tmp_path, MAPS)
-    real = examine.os.open
+    real = doctor.os.open
 
     def closed(path, *arguments, **named):
         if str(path).endswith("/7/maps"):
             raise PermissionError(13, "Permission denied")
         return real(path, *arguments, **named)
 
-    monkeypatch.setattr(examine.os, "open", closed)
-    assert said(examine.examine_process(7, load(), machine)) == [
+    monkeypatch.setattr(doctor.os, "open", closed)
+    assert said(doctor.examine_process(7, load(), machine)) == [
         "unknown process 7: its mappings may not be read: run as its user, or as root with "
         "CAP_SYS_PTRACE"
     ]

@@ -11,8 +11,8 @@ import pytest
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor.examine import check_devices, find_node
-from buildmatrix.commands.doctor.node import Sample, format_checks
+from buildmatrix.commands.doctor import check_devices, find_node
+from buildmatrix.commands.doctor_node import Sample, format_checks
 from buildmatrix.preflight import machine as machines
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.reports.doctor import NodeCheck

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor import examine
-from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
-from buildmatrix.commands.doctor.node import format_checks
+from buildmatrix.commands import doctor
+from buildmatrix.commands.doctor import find_node, make_diagnosis
+from buildmatrix.commands.doctor_node import format_checks
 from buildmatrix.reports.doctor import Diagnosis, DoctorLine, render_metrics
 
 #: The names that docs/contract.md promises, and the labels of each.
@@ -66,7 +66,7 @@ def test_numbers_and_violations_are_those_of_the_checks(tmp_path):
 
 def test_a_process_and_what_needs_to_be_escaped(tmp_path):
     machine = generated(tmp_path, MAPS)
-    seen = examine.examine_process(7, load(), machine)
+    seen = doctor.examine_process(7, load(), machine)
     odd = DoctorLine("ok", 'a "quoted"\nback\\slash', "text")
     samples = parsed(make_diagnosis(machine, load(), None, [odd, odd], process=seen))
     labels = {"subject": odd.subject, "state": "ok"}

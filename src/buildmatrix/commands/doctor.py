@@ -16,7 +16,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import demangle, matches_any, version_of
 from buildmatrix.catalogue.tables import Host
-from buildmatrix.commands.doctor.node import Node
+from buildmatrix.commands.doctor_node import Node
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.matrix.model import Spec
 from buildmatrix.preflight.machine import (
