@@ -86,7 +86,7 @@ def inspect_command(
     vendor, distribution, layer and architecture. Of NAME-VERSION-variants.json of an index: which
     wheel variant the --select target takes. Nothing of it is executed.
     """
-    from buildmatrix.commands.inspect.look import find_machines
+    from buildmatrix.commands.inspect import find_machines
     from buildmatrix.reports.inspect import Inspections
 
     machines = target = None
@@ -105,7 +105,7 @@ def inspect_command(
     with here.reading(platform=look.platform, deep=look.deep) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
         if is_drawn:
-            from buildmatrix.commands.inspect.library_graph import draw_libraries
+            from buildmatrix.commands.library_graph import draw_libraries
             from buildmatrix.commands.why.run import load_graph
 
             graph_of = load_graph(parsed[0], options)
@@ -124,7 +124,7 @@ def _inspection(
     source: Source, options: ReadingOptions, machines: Machines | None, target: Target | None
 ) -> Inspection:
     from buildmatrix.catalogue.load import load
-    from buildmatrix.commands.inspect.look import find_target_machines, inspect, inspect_tree
+    from buildmatrix.commands.inspect import find_target_machines, inspect, inspect_tree
 
     if source.single_file is not None:
         catalogue = load(options.data_files())

@@ -28,7 +28,7 @@ from buildmatrix.commands.diff.contents import (
     find_libraries,
     group_architectures,
 )
-from buildmatrix.commands.inspect.look import sum_shares
+from buildmatrix.commands.inspect import sum_shares
 from buildmatrix.commands.options import DiffOptions
 from buildmatrix.commands.why.run import load_or_make
 from buildmatrix.facts.inventory.merge import merge

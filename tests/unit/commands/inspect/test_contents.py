@@ -10,7 +10,7 @@ from built_targets import leave_built
 
 from buildmatrix import cli
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.inspect.look import inspect_tree
+from buildmatrix.commands.inspect import inspect_tree
 from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports import inspect

@@ -16,7 +16,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
-from buildmatrix.commands.inspect.look import inspect
+from buildmatrix.commands.inspect import inspect
 from buildmatrix.facts import symbols
 from buildmatrix.facts.symbols import read_imports
 from buildmatrix.reports import inspect as inspect_report

@@ -12,7 +12,7 @@ from graph_cases import binary, distribution, elf, graph_of, why
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.inspect.library_graph import draw_libraries
+from buildmatrix.commands.library_graph import draw_libraries
 from buildmatrix.facts.inventory.model import Inventory, Layer
 from buildmatrix.reports import drawings, json_form
 from buildmatrix.reports.drawings import Arrow, Box, Drawing, draw_answer

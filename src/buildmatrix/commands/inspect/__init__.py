@@ -1,1 +1,0 @@
-"""`inspect`: facts of one file, and contents of a tree."""
