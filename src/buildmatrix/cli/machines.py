@@ -76,7 +76,7 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     not know is named on standard error, and nothing is guessed from it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
+    from buildmatrix.commands.node_lists import read_nodes, write_tables
     from buildmatrix.matrix.settings import read_data_files
 
     catalogue = load_catalogue(read_data_files(settings.file) if settings.file.is_file() else ())
@@ -101,9 +101,9 @@ def check(settings: CommandSettings, /, files: tuple[str, ...], to: Output) -> i
     devices are of no class. 3: a machine does not say what its class says of it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.node_classes.comparing import check_node_classes as compare
-    from buildmatrix.commands.node_classes.comparing import exit_code
-    from buildmatrix.commands.node_classes.lists import read_nodes
+    from buildmatrix.commands.node_classes import check_node_classes as compare
+    from buildmatrix.commands.node_classes import exit_code
+    from buildmatrix.commands.node_lists import read_nodes
 
     spec = load(settings)
     if not spec.node_classes:

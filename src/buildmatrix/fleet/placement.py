@@ -12,10 +12,10 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.node_classes.comparing import ClassChooser
-from buildmatrix.commands.node_classes.lists import make_classes as written_classes
-from buildmatrix.commands.node_classes.lists import read_nodes
-from buildmatrix.commands.node_classes.nodes import Labels, Node, SeenNodes
+from buildmatrix.commands.node_classes import ClassChooser
+from buildmatrix.commands.node_lists import make_classes as written_classes
+from buildmatrix.commands.node_lists import read_nodes
+from buildmatrix.commands.nodes import Labels, Node, SeenNodes
 from buildmatrix.fleet.reference_lists import SubjectSettings
 from buildmatrix.matrix.model import NodeClass, Position
 

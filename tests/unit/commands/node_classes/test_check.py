@@ -11,8 +11,8 @@ import pytest
 from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.node_classes.comparing import check_node_classes, exit_code
-from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
+from buildmatrix.commands.node_classes import check_node_classes, exit_code
+from buildmatrix.commands.node_lists import read_nodes, write_tables
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.reports.doctor import NodeClassCheck
 from buildmatrix.reports.doctor import render as table

@@ -13,8 +13,8 @@ from clusters import h100, listed, node, written
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.node_classes import lists as reading
-from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
+from buildmatrix.commands import node_lists as reading
+from buildmatrix.commands.node_lists import read_nodes, write_tables
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec
 

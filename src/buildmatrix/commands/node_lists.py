@@ -20,7 +20,7 @@ from buildmatrix.base.toml import loads, written, written_key
 from buildmatrix.catalogue.drivers import product
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import product_words
-from buildmatrix.commands.node_classes.nodes import (
+from buildmatrix.commands.nodes import (
     KubernetesNode,
     Machine,
     Node,

@@ -15,7 +15,7 @@ from buildmatrix.base.text import size
 from buildmatrix.catalogue.drivers import architectures, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import matches_any, product_patterns, product_words
-from buildmatrix.commands.node_classes.nodes import Machine, SeenNodes
+from buildmatrix.commands.nodes import Machine, SeenNodes
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.model import NodeClass, Spec
 from buildmatrix.reports.doctor import (
