@@ -52,9 +52,9 @@ def init_command(
 
     Its comments say why each line is there. A lock that the project has is installed as it is.
     """
-    from buildmatrix.commands.init.first_spec import first_spec, resolved_torch
-    from buildmatrix.commands.init.locked import divide_inputs, find_locks
-    from buildmatrix.commands.init.sections import Answers, Digests
+    from buildmatrix.commands.init import first_spec, resolved_torch
+    from buildmatrix.commands.init_locked import divide_inputs, find_locks
+    from buildmatrix.commands.init_sections import Answers, Digests
 
     folder = settings.file.parent
     if inputs:

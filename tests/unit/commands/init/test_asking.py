@@ -10,9 +10,9 @@ from hasty import HASTY
 from image_registry import ImageRegistry
 from package_index import PackageIndex, serve
 
-from buildmatrix.commands.init import sections
-from buildmatrix.commands.init.first_spec import resolved_torch
-from buildmatrix.commands.init.sections import Digests
+from buildmatrix.commands import init_sections
+from buildmatrix.commands.init import resolved_torch
+from buildmatrix.commands.init_sections import Digests
 from buildmatrix.net.registry.mirrors import Reference
 
 
@@ -52,7 +52,7 @@ def test_registries_give_digests_and_a_silent_one_is_asked_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sections, "_PATIENCE", HASTY)
+    monkeypatch.setattr(init_sections, "_PATIENCE", HASTY)
     with ImageRegistry() as server:
         image = server.image([b""], tag="1")
         with Digests() as digests:

@@ -14,7 +14,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
-from buildmatrix.commands.init.first_spec import first_spec
+from buildmatrix.commands.init import first_spec
 from buildmatrix.engines.oci.recipe import Account, Pairs, Recipe, SystemPackages, recipe
 from buildmatrix.engines.render.dockerfile import (
     add_build_parts,

@@ -6,8 +6,8 @@ import pytest
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.init.first_spec import first_spec
-from buildmatrix.commands.init.sections import read_advice
+from buildmatrix.commands.init import first_spec
+from buildmatrix.commands.init_sections import read_advice
 from buildmatrix.matrix.load import load_spec
 
 REQUIREMENTS = """\

@@ -9,9 +9,9 @@ import pytest
 
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.init.first_spec import first_spec
-from buildmatrix.commands.init.locked import divide_inputs, find_locks, read_locked
-from buildmatrix.commands.init.sections import Answers
+from buildmatrix.commands.init import first_spec
+from buildmatrix.commands.init_locked import divide_inputs, find_locks, read_locked
+from buildmatrix.commands.init_sections import Answers
 from buildmatrix.locks.taken import trouble_with
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec

@@ -10,7 +10,7 @@ import pytest
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import backend_build
-from buildmatrix.commands.init.first_spec import first_spec
+from buildmatrix.commands.init import first_spec
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge.judging import Judge

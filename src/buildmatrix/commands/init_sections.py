@@ -192,7 +192,7 @@ class Digests(Closing):
 
 
 class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Distributions that need a different treatment per backend; see `data/init.toml`."""
+    """Distributions that need a different treatment per backend; see `init.toml`."""
 
     name: list[str]
     reason: str
@@ -204,7 +204,7 @@ class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of `data/init.toml`."""
+    """All of `init.toml`."""
 
     pythons: list[str]
     backends: list[str]
@@ -228,7 +228,7 @@ NO_ANSWERS = Answers()
 
 def read_advice() -> Advice:
     """Read the advice of `init` about distributions; the catalogue has the backends."""
-    data = files("buildmatrix.commands.init").joinpath("data/init.toml").read_bytes()
+    data = files("buildmatrix.commands").joinpath("init.toml").read_bytes()
     return msgspec.toml.decode(data, type=prepare_type(Advice))
 
 

@@ -16,8 +16,8 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
-from buildmatrix.commands.init.locked import LockedPart, LockedProject, OpenPart, read_locked
-from buildmatrix.commands.init.sections import (
+from buildmatrix.commands.init_locked import LockedPart, LockedProject, OpenPart, read_locked
+from buildmatrix.commands.init_sections import (
     NO_ANSWERS,
     Advice,
     Answers,

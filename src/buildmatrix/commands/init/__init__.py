@@ -1,1 +1,0 @@
-"""`init`: write a first specification from a project's requirements or locks."""
