@@ -50,7 +50,7 @@ def build_command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.sources.state.folder import images_folder
+    from buildmatrix.sources.state_folder import images_folder
 
     promoted = dict(to.pairs).get("json") if options.stage else None
     if options.stage and not options.push and "json" not in dict(to.pairs):
@@ -96,7 +96,7 @@ def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.build.checks import not_run_here, run
     from buildmatrix.preflight.subject import find_last_image
-    from buildmatrix.sources.state.folder import State
+    from buildmatrix.sources.state_folder import State
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends

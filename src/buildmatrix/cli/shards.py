@@ -116,9 +116,10 @@ def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
 
 
 def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
-    from buildmatrix.sources.state import folder
-    from buildmatrix.sources.state.folder import State
+    from buildmatrix.sources import state_folder
+    from buildmatrix.sources.state_folder import State
 
     return {
-        target.id: folder.load_seconds(State(path).target_files(target.id)) for target in targets
+        target.id: state_folder.load_seconds(State(path).target_files(target.id))
+        for target in targets
     }

@@ -193,7 +193,7 @@ class Workspace(Struct, frozen=True):
     def image_engine(self, name: str | None = None) -> Engine:
         """Return the engine whose images are read."""
         from buildmatrix.engines import choice
-        from buildmatrix.sources.state.folder import images_folder
+        from buildmatrix.sources.state_folder import images_folder
 
         folder = images_folder(self.specification)
         return choice.keeper(name or self.engine, self._own_engine, folder)
@@ -296,7 +296,7 @@ class Workspace(Struct, frozen=True):
         from buildmatrix.engines.oci.engine import OciEngine
         from buildmatrix.engines.oci.store import ImageStore
         from buildmatrix.images.store.cache import default_folder
-        from buildmatrix.sources.state.folder import images_folder
+        from buildmatrix.sources.state_folder import images_folder
 
         # Built layers are kept even if the cache is not to be read.
         kept = _cache_in(default_folder(os.environ), self.log)

@@ -25,7 +25,7 @@ PolicySeverity = Literal["error", "warning", "note", "off"]
 FailOn = Literal["error", "warning", "note", "never"]
 PinnedBases = Literal["digest", "tag", "none"]
 
-#: Folder of local state (`sources.state.folder`), and the default folder of generated files;
+#: Folder of local state (`sources.state_folder`), and the default folder of generated files;
 #: relative to the specification.
 STATE = ".buildmatrix/state"
 DEFAULT_OUTPUT = ".buildmatrix/generated"

@@ -61,7 +61,7 @@ from buildmatrix.reports.preflight import (
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.sources.state.folder import load_inventory
+from buildmatrix.sources.state_folder import load_inventory
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,

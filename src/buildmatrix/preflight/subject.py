@@ -18,7 +18,7 @@ from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.preflight.machine import MachineFacts, MachineFiles, collect_facts
-from buildmatrix.sources.state.folder import State, TargetFiles, load
+from buildmatrix.sources.state_folder import State, TargetFiles, load
 
 # Access of a container to this machine's devices.
 #

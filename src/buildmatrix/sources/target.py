@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine, OpenTree
     from buildmatrix.locks.model import Lock
     from buildmatrix.matrix.model import Spec, Target
-    from buildmatrix.sources.state.folder import TargetFiles
+    from buildmatrix.sources.state_folder import TargetFiles
 
 #: Identifiers of targets (`matrix.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -63,14 +63,14 @@ class BuiltTarget(Source):
 
     @property
     def _files(self) -> TargetFiles:
-        from buildmatrix.sources.state.folder import FOLDER, State
+        from buildmatrix.sources.state_folder import FOLDER, State
 
         return State(self.specification.parent / FOLDER).target_files(self.name)
 
     @property
     def _checked_files(self) -> TargetFiles:
         """The same. Raises `UsageError` where Git tracks them."""
-        from buildmatrix.sources.state.folder import State
+        from buildmatrix.sources.state_folder import State
 
         return State.beside(self.specification.parent).target_files(self.name)
 
@@ -92,8 +92,8 @@ class BuiltTarget(Source):
         """See `Source.facts`: what the last build found, and the layers of its image."""
         from buildmatrix.locks.pylock import read_lock
         from buildmatrix.locks.selection import marker_environment
-        from buildmatrix.sources.state.folder import is_foreign, load_inventory
-        from buildmatrix.sources.state.target_layers import LAYERS, add_layers
+        from buildmatrix.sources.state_folder import is_foreign, load_inventory
+        from buildmatrix.sources.target_layers import LAYERS, add_layers
 
         (target, spec), files = self.target(), self._checked_files
         build = f"`buildmatrix build --select {target.id}`"
@@ -130,13 +130,13 @@ class BuiltTarget(Source):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
-        from buildmatrix.sources.state.target_layers import image_opener
+        from buildmatrix.sources.target_layers import image_opener
 
         return image_opener(self._checked_files, self._engine(options))
 
     def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
         """The engine that has built it."""
-        from buildmatrix.sources.state.folder import load
+        from buildmatrix.sources.state_folder import load
 
         record = load(self._files)
         return options.engine if record is None else partial(options.engine_of, record.engine)

@@ -16,7 +16,7 @@ from buildmatrix import cli
 from buildmatrix.commands.diff import sources as diff_sides
 from buildmatrix.facts.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
-from buildmatrix.sources.state.folder import FOLDER, State
+from buildmatrix.sources.state_folder import FOLDER, State
 
 #: A real extension module.
 MODULE = Path(msgspec._core.__file__)

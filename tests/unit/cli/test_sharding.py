@@ -16,8 +16,8 @@ from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.matrix import Shard
 from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import State
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import State
 
 TARGETS = [replace(target("cpu"), id=f"cpu-py311-{name}") for name in "abcd"]
 
@@ -61,16 +61,16 @@ def test_a_state_folder_is_the_journal_of_a_machine(tmp_path: Path) -> None:
         files = state.target_files(item.id)
         files.folder.mkdir(parents=True)
         files.inventory.write_text("{}")
-        record = folder.BuildRecord(
+        record = state_folder.BuildRecord(
             key="k",
             digest="sha256:a",
             config=None,
             loaded=False,
             tags=(),
-            inventory=folder.file_sha256(files.inventory),
+            inventory=state_folder.file_sha256(files.inventory),
             seconds=taken,
         )
-        folder.write(files, record)
+        state_folder.write(files, record)
     assert parts(tmp_path / "state") == ["d", "abc"]
 
 

@@ -27,8 +27,8 @@ from buildmatrix.images import store
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form as report_json
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.sources.state.folder import FOLDER, State
-from buildmatrix.sources.state.target_layers import detach_layers
+from buildmatrix.sources.state_folder import FOLDER, State
+from buildmatrix.sources.target_layers import detach_layers
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)

@@ -24,8 +24,8 @@ from buildmatrix.preflight import machine
 from buildmatrix.preflight.run import preflight
 from buildmatrix.preflight.subject import Subject, find_nodes
 from buildmatrix.reports.preflight import RungOutcome
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import TargetFiles
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import TargetFiles
 
 # Smoke commands.
 #
@@ -74,7 +74,7 @@ def run(
     `config` identifies the image. Stops at the first command that fails.
     """
     digests = {
-        smoke: folder.make_key({"image": config, "command": smoke.command})
+        smoke: state_folder.make_key({"image": config, "command": smoke.command})
         for smoke in runs_here(target, has_device)
     }
     if not digests:
@@ -139,7 +139,7 @@ class Ascent(Struct, frozen=True):
         """Return the key of an image's answer in the journal; `waivers` are valid on that day."""
         accepted = [(waiver.rung, waiver.check) for waiver in waivers]
         climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
-        return folder.make_key({"image": config, "accepted": accepted, **climb})
+        return state_folder.make_key({"image": config, "accepted": accepted, **climb})
 
 
 class Climbed(Struct, frozen=True):

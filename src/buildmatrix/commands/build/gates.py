@@ -30,8 +30,8 @@ from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify import TagMove
 from buildmatrix.signing.attached import Signer, attach, make_claims
+from buildmatrix.sources import state_folder
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.sources.state import folder
 
 if TYPE_CHECKING:
     from buildmatrix.net.registry.client import Registry
@@ -208,7 +208,7 @@ class Publication(Struct, frozen=True):
         if isinstance(pushed.error, UndecidedError):
             # The builder's image is not the scanned one: no record is reliable.
             for work in works:
-                folder.forget(work.files)
+                state_folder.forget(work.files)
         return pushed.error
 
     def _attest(

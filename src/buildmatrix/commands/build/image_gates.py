@@ -25,9 +25,9 @@ from buildmatrix.judge.model import BuilderAttempt, Gate
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, has_to_run
 from buildmatrix.preflight.baseline import select_in_force
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
-from buildmatrix.sources.state.target_layers import add_layers, detach_layers
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
+from buildmatrix.sources.target_layers import add_layers, detach_layers
 
 
 class ImageGates(Struct, frozen=True):
@@ -77,7 +77,7 @@ class ImageGates(Struct, frozen=True):
         """Record the target's time in the journal, for shards of later runs."""
         if work.record is not None and not work.cached:
             work.record = msgspec.structs.replace(work.record, seconds=round(work.seconds, 3))
-            folder.write(work.files, work.record)
+            state_folder.write(work.files, work.record)
 
     def _through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
         """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
@@ -114,11 +114,11 @@ class ImageGates(Struct, frozen=True):
                 config=outcome.config,
                 loaded=outcome.loaded,
                 tags=(work.job.staged,) if outcome.loaded else (),
-                inventory=folder.file_sha256(work.files.inventory),
+                inventory=state_folder.file_sha256(work.files.inventory),
                 seconds=round(outcome.seconds, 3),
                 bases=dict(outcome.bases),
             )
-            folder.write(work.files, record)
+            state_folder.write(work.files, record)
             work.record = record
         work.gates["build"] = "passed"
 
@@ -202,7 +202,7 @@ class ImageGates(Struct, frozen=True):
             kept = self._climb(work, kept, ascent(work.target, wanted, self.judge))
         if kept != record:
             work.record = kept
-            folder.write(work.files, kept)
+            state_folder.write(work.files, kept)
 
     def _skip_smoke(self, work: BuildWork) -> None:
         """Run nothing of an image that is not here, and say so."""
@@ -302,7 +302,7 @@ class ImageGates(Struct, frozen=True):
         if record.tags == (job.staged,) and job.tags:
             self.engine.release(job.staged, job.tags)
             work.record = msgspec.structs.replace(record, tags=job.tags)
-            folder.write(work.files, work.record)
+            state_folder.write(work.files, work.record)
 
 
 # Cached results of the rules, beside a target's inventory.

@@ -21,8 +21,8 @@ from buildmatrix.images.oci.layers import WHITEOUT
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.status import project_packages
 from buildmatrix.matrix.model import Spec, Target
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import TargetFiles, file_sha256
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import TargetFiles, file_sha256
 
 
 class Digests:
@@ -158,7 +158,7 @@ class BuildPlan:
         names = bake_name(target.id), scan_name(target.id)
         project = project_packages(self._spec.root, target) if target.install_project else ()
         wheels = [package.wheels[0].sha256 for package in project]
-        return folder.make_key(
+        return state_folder.make_key(
             {
                 "engine": self._engine,
                 "builder": builder,

@@ -40,8 +40,8 @@ from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.matrix.settings import check_copied
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, State, machine_key
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, State, machine_key
 
 #: Name of all targets in progress.
 TARGETS = "targets"
@@ -201,14 +201,14 @@ class _BuildRun:
 
     def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
-        if foreign := sum(folder.is_foreign(work.files) for work in works):
+        if foreign := sum(state_folder.is_foreign(work.files) for work in works):
             self.progress.note(
                 f"the state of {count(foreign, 'target')} was not written by this user on this "
                 "machine, so it is ignored, and the build starts over"
                 + (f" ({trouble})" if (trouble := machine_key().trouble) else "")
             )
         for work in works:
-            record = folder.load(work.files)
+            record = state_folder.load(work.files)
             if record is not None:
                 work.home = record.builder
                 if self.counts(record) and record.key == work.key_on(record.builder):

@@ -38,7 +38,7 @@ from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Rung, Target
 from buildmatrix.signing.attached import Signer
-from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
+from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 
 
 @dataclass(frozen=True, kw_only=True)

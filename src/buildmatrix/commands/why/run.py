@@ -172,7 +172,7 @@ def _find_places(facts: Facts, graph: Graph) -> tuple[str, ...]:
     """Return where the layers' instructions are in the Dockerfile of a target."""
     if facts.dockerfile is None or not graph.layers:
         return ()
-    from buildmatrix.sources.state.target_layers import locate_layers, read_dockerfile
+    from buildmatrix.sources.target_layers import locate_layers, read_dockerfile
 
     name, path = facts.dockerfile
     text = read_dockerfile(path)

@@ -9,7 +9,7 @@ written. A truncated, damaged or renamed entry is ignored and removed; so is any
 Links are not followed: a cache may have been restored from elsewhere.
 
 An entry may have a seal in place of its SHA-256, for a folder that others may have written (see
-`buildmatrix.sources.state.folder`). The user's own cache has none: anyone who can write there can
+`buildmatrix.sources.state_folder`). The user's own cache has none: anyone who can write there can
 do anything.
 
 No locks. An entry is written to a temporary file and renamed. If two runs write the same entry,

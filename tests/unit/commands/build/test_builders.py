@@ -15,7 +15,7 @@ from buildmatrix.base.threads import Crew
 from buildmatrix.commands.build.work import Builders, BuildWork, Slot
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Base
-from buildmatrix.sources.state.folder import BuildRecord, State
+from buildmatrix.sources.state_folder import BuildRecord, State
 
 #: Seconds after which a test hangs.
 PATIENCE = 300.0

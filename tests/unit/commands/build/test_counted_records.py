@@ -6,7 +6,7 @@ import pytest
 
 from buildmatrix.commands.build.run import _BuildRun
 from buildmatrix.commands.build.work import Options
-from buildmatrix.sources.state.folder import BuildRecord
+from buildmatrix.sources.state_folder import BuildRecord
 
 
 @pytest.mark.parametrize(

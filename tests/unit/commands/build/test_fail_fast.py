@@ -11,7 +11,7 @@ from rulecases import target
 from buildmatrix.base.data import replace
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
-from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state_folder import State
 
 
 @pytest.mark.parametrize(("fail_fast", "begun"), [(True, ["one"]), (False, ["one", "two"])])

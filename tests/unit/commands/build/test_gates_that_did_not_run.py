@@ -34,7 +34,7 @@ from buildmatrix.matrix.model import Position, Smoke, bare_spec
 from buildmatrix.reports.run import html, junit, markdown
 from buildmatrix.reports.run import table as run_table
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.sources.state.folder import BuildRecord, State
+from buildmatrix.sources.state_folder import BuildRecord, State
 
 KEY = Path(__file__).parents[2] / "signing/vectors/openssl.pem"
 SMOKE = """

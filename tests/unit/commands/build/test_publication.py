@@ -23,7 +23,7 @@ from buildmatrix.net.http.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.signing.keys import read_private
-from buildmatrix.sources.state.folder import BuildRecord, State
+from buildmatrix.sources.state_folder import BuildRecord, State
 
 KEY = read_private(Path(__file__).parents[2] / "signing/vectors/openssl.pem", None)
 NAME = "registry.example.com/demo"

@@ -12,7 +12,7 @@ from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.judge.model import Gate, GateState
 from buildmatrix.matrix.model import Policy
 from buildmatrix.reports.run.model import assemble, exit_code
-from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state_folder import State
 
 WHY = UndecidedError("the target has no [[smoke]] command")
 

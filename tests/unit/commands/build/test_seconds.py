@@ -20,8 +20,8 @@ from buildmatrix.locks import resolve
 from buildmatrix.locks.target_requirements import Question
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.run.table import render
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, State
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, State
 
 RECORD = BuildRecord(
     key="k", digest="d", config=None, loaded=True, tags=(), inventory="", seconds=1.2
@@ -92,7 +92,7 @@ def test_shards_of_later_runs_know_what_a_target_took(
     clock: Clock, work: BuildWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[BuildRecord] = []
-    monkeypatch.setattr(folder, "write", lambda _, record: written.append(record))
+    monkeypatch.setattr(state_folder, "write", lambda _, record: written.append(record))
     passed(clock, work, monkeypatch)
     assert [record.seconds for record in written] == [31.2]
 
@@ -100,7 +100,7 @@ def test_shards_of_later_runs_know_what_a_target_took(
 def test_what_the_journal_had_keeps_the_time_of_its_build(
     clock: Clock, work: BuildWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "write", lambda *_: pytest.fail("it was not built"))
+    monkeypatch.setattr(state_folder, "write", lambda *_: pytest.fail("it was not built"))
     work.cached = True
     result = passed(clock, work, monkeypatch).result(Path("/"), ())
     assert result.cached and result.seconds == pytest.approx(31.2)

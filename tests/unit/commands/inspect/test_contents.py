@@ -15,7 +15,7 @@ from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports import inspect
 from buildmatrix.reports.inspect import Inspections, Machines
-from buildmatrix.sources.state.folder import FOLDER, State
+from buildmatrix.sources.state_folder import FOLDER, State
 
 SITE = "usr/lib/python3.11/site-packages"
 CORE, CUDART = f"{SITE}/acme/core.so", f"{SITE}/nvidia/lib/libcudart.so.12"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 
 #: Digest of the image of a build.
 BUILT = f"sha256:{'0' * 64}"
@@ -25,7 +25,7 @@ def leave_record(files: TargetFiles, image: str = BUILT) -> None:
         config=None,
         loaded=True,
         tags=(),
-        inventory=folder.file_sha256(files.inventory),
+        inventory=state_folder.file_sha256(files.inventory),
         seconds=1.0,
     )
-    folder.write(files, record)
+    state_folder.write(files, record)

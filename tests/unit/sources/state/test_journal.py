@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from buildmatrix.base.errors import SpecError
 from buildmatrix.commands.build.plan import Digests
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 
 KEY = "k" * 64
 
@@ -33,7 +33,7 @@ def record(files: TargetFiles, **changes: object) -> BuildRecord:
         "config": "sha256:config",
         "loaded": True,
         "tags": ("registry.example.com/a:1", "registry.example.com/a:latest"),
-        "inventory": folder.file_sha256(files.inventory),
+        "inventory": state_folder.file_sha256(files.inventory),
         "seconds": 1.5,
     }
     return BuildRecord(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use
@@ -41,46 +41,46 @@ def record(files: TargetFiles, **changes: object) -> BuildRecord:
 
 def test_a_record_comes_back_as_it_was_written(files: TargetFiles) -> None:
     written = record(files, smoke=("a", "b"))
-    folder.write(files, written)
+    state_folder.write(files, written)
 
-    assert folder.load(files) == written
+    assert state_folder.load(files) == written
 
 
 def test_no_record_yet(files: TargetFiles) -> None:
-    assert folder.load(files) is None
+    assert state_folder.load(files) is None
 
 
 def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
-    folder.write(files, record(files))
+    state_folder.write(files, record(files))
     whole = files.record.read_bytes()
     for length in range(len(whole) - 1):
         files.record.write_bytes(whole[:length])
-        assert folder.load(files) is None
+        assert state_folder.load(files) is None
 
 
 @pytest.mark.parametrize("change", ["tampered", "gone"])
 def test_a_record_whose_inventory_is_not_its_own_says_nothing(
     files: TargetFiles, change: str
 ) -> None:
-    folder.write(files, record(files))
+    state_folder.write(files, record(files))
     if change == "gone":
         files.inventory.unlink()
     else:
         files.inventory.write_text('{"distributions": []}')
 
-    assert folder.load(files) is None
+    assert state_folder.load(files) is None
 
 
 def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: TargetFiles) -> None:
-    folder.write(files, record(files))
-    folder.forget(files)
-    folder.forget(files)
+    state_folder.write(files, record(files))
+    state_folder.forget(files)
+    state_folder.forget(files)
 
-    assert folder.load(files) is None
+    assert state_folder.load(files) is None
 
 
 def test_writing_leaves_no_other_file_behind(files: TargetFiles) -> None:
-    folder.write(files, record(files))
+    state_folder.write(files, record(files))
 
     assert {path.name for path in files.folder.iterdir()} == {"inventory.json", "record.json"}
 
@@ -89,7 +89,7 @@ def forge_both(files: TargetFiles) -> None:
     """Edit the inventory, and have the record name the result, as whoever commits both would."""
     files.inventory.write_text('{"schema": "edited"}')
     text = json.loads(files.record.read_bytes())
-    text["inventory"] = folder.file_sha256(files.inventory)
+    text["inventory"] = state_folder.file_sha256(files.inventory)
     files.record.write_text(json.dumps(text))
 
 
@@ -103,7 +103,7 @@ def use_the_record_of_another_target(files: TargetFiles) -> None:
     other = TargetFiles(files.folder / "other")
     other.folder.mkdir()
     other.inventory.write_bytes(files.inventory.read_bytes())
-    folder.write(other, record(other, smoke=("passed elsewhere",)))
+    state_folder.write(other, record(other, smoke=("passed elsewhere",)))
     files.record.write_bytes(other.record.read_bytes())
 
 
@@ -111,26 +111,26 @@ def use_the_record_of_another_target(files: TargetFiles) -> None:
 def test_a_record_that_others_wrote_says_nothing_but_its_seconds(
     files: TargetFiles, forge: Callable[[TargetFiles], None]
 ) -> None:
-    folder.write(files, record(files))
-    assert not folder.is_foreign(files)
+    state_folder.write(files, record(files))
+    assert not state_folder.is_foreign(files)
     forge(files)
 
-    assert folder.load(files) is None and folder.load_inventory(files) is None
-    assert folder.is_foreign(files)
-    assert folder.load_seconds(files) == 1.5
+    assert state_folder.load(files) is None and state_folder.load_inventory(files) is None
+    assert state_folder.is_foreign(files)
+    assert state_folder.load_seconds(files) == 1.5
 
 
 def test_state_of_another_machine_says_nothing(
     files: TargetFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "one"))
-    folder.write(files, record(files))
+    state_folder.write(files, record(files))
     for store in (files.layers(print), files.derived(print)):
         store.put("key", b"value")
         assert store.get("key") == b"value"
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "other"))
 
-    assert folder.load(files) is None and folder.is_foreign(files)
+    assert state_folder.load(files) is None and state_folder.is_foreign(files)
     assert [store.get("key") for store in (files.layers(print), files.derived(print))] == [
         None,
         None,
@@ -171,8 +171,8 @@ def test_an_image_of_unknown_configuration_is_missed_when_it_is_missing(files: T
 def test_keys_are_equal_exactly_when_their_parts_are(
     one: dict[str, str], other: dict[str, str]
 ) -> None:
-    assert (folder.make_key(one) == folder.make_key(other)) == (one == other)
-    assert folder.make_key(one) == folder.make_key(dict(reversed(one.items())))
+    assert (state_folder.make_key(one) == state_folder.make_key(other)) == (one == other)
+    assert state_folder.make_key(one) == state_folder.make_key(dict(reversed(one.items())))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
-from buildmatrix.sources.state.folder import BuildRecord, TargetFiles
+from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 
 TODAY = date(2026, 11, 23)
 LOCK = lock(pin("xgboost 3.0.0", "base.in:3"), pin("nvidia-nccl-cu12 2.27.3", "xgboost"))
@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
 
 def test_the_code_is_part_of_it(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
     judging.image()
-    monkeypatch.setattr("buildmatrix.sources.state.folder.source_digest", lambda: "changed")
+    monkeypatch.setattr("buildmatrix.sources.state_folder.source_digest", lambda: "changed")
     judging.image()
     assert judging.read == 2
 

@@ -15,13 +15,13 @@ import pytest
 from buildmatrix.base.errors import BuildError, UsageError
 from buildmatrix.base.progress import Silent
 from buildmatrix.images.store import cache
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import FOLDER, State
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import FOLDER, State
 
 HOLDER = """
 import sys
 from pathlib import Path
-from buildmatrix.sources.state.folder import State
+from buildmatrix.sources.state_folder import State
 from buildmatrix.base.progress import Silent
 with State(Path(sys.argv[1])).lock(Silent()):
     print("held", flush=True)
@@ -105,15 +105,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def forget_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The cache of a user for whom nothing was read yet; calling it is a new process."""
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
-    yield tmp_path / "cache" / "buildmatrix" / folder.KEY_NAME
-    for function in (folder._load_key, folder._transient_key, cache._tracked_file):
+    yield tmp_path / "cache" / "buildmatrix" / state_folder.KEY_NAME
+    for function in (state_folder._load_key, state_folder._transient_key, cache._tracked_file):
         function.cache_clear()
 
 
-def key_of_a_new_process() -> folder.MachineKey:
-    folder._load_key.cache_clear()
-    folder._transient_key.cache_clear()
-    return folder.machine_key()
+def key_of_a_new_process() -> state_folder.MachineKey:
+    state_folder._load_key.cache_clear()
+    state_folder._transient_key.cache_clear()
+    return state_folder.machine_key()
 
 
 def test_the_key_is_made_once_and_for_its_user_alone(forget_keys: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_key_is_made_once_and_for_its_user_alone(forget_keys: Path) -> None:
     assert forget_keys.stat().st_mode & 0o777 == 0o600
     assert len(first.secret) == 32 and not first.trouble
     assert key_of_a_new_process() == first
-    assert [path.name for path in forget_keys.parent.iterdir()] == [folder.KEY_NAME]
+    assert [path.name for path in forget_keys.parent.iterdir()] == [state_folder.KEY_NAME]
 
 
 @pytest.mark.parametrize("damage", ["short", "long", "readable by others", "link", "pipe"])
@@ -145,7 +145,7 @@ def test_runs_that_make_the_key_at_the_same_time_get_one(forget_keys: Path) -> N
 
     def make(_: int) -> bytes:
         barrier.wait()
-        return folder._create_key(forget_keys)
+        return state_folder._create_key(forget_keys)
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(make, range(8))) == {forget_keys.read_bytes()}
@@ -155,7 +155,7 @@ def test_without_a_cache_the_key_ends_with_the_process(forget_keys: Path) -> Non
     forget_keys.parent.parent.touch()  # a file in place of the folder
     first = key_of_a_new_process()
     assert str(forget_keys) in first.trouble
-    assert folder.machine_key() == first
+    assert state_folder.machine_key() == first
     assert key_of_a_new_process().secret != first.secret
 
 

@@ -16,9 +16,9 @@ from buildmatrix.base.errors import ComponentError, Interrupted
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.facts.inventory.model import Distribution, Inventory
 from buildmatrix.images import store
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import TargetFiles
-from buildmatrix.sources.state.target_layers import add_layers
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import TargetFiles
+from buildmatrix.sources.target_layers import add_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 STEPS = ("ADD root.tar /", "COPY /opt/venv /opt/venv")
@@ -84,16 +84,16 @@ class Target:
         self.inventory = inventory
         self.files.folder.mkdir(exist_ok=True)
         store.write(self.files.inventory, inventory)
-        record = folder.BuildRecord(
+        record = state_folder.BuildRecord(
             key="k",
             digest=f"sha256:{image * 64}",
             config=None,
             loaded=True,
             tags=("x:1",),
-            inventory=folder.file_sha256(self.files.inventory),
+            inventory=state_folder.file_sha256(self.files.inventory),
             seconds=1.0,
         )
-        folder.write(self.files, record)
+        state_folder.write(self.files, record)
 
     def known(self) -> tuple[Inventory, str | None]:
         return add_layers(

@@ -5,9 +5,9 @@ from pathlib import Path
 from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Stats
 from buildmatrix.images import store
-from buildmatrix.sources.state import folder
-from buildmatrix.sources.state.folder import BuildRecord, State
-from buildmatrix.sources.state.target_layers import detach_layers
+from buildmatrix.sources import state_folder
+from buildmatrix.sources.state_folder import BuildRecord, State
+from buildmatrix.sources.target_layers import detach_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 MB = 1_000_000
@@ -55,8 +55,8 @@ RECORD = BuildRecord(
     config=None,
     loaded=False,
     tags=(),
-    inventory=folder.file_sha256(FILES.inventory),
+    inventory=state_folder.file_sha256(FILES.inventory),
     seconds=1.0,
 )
-folder.write(FILES, RECORD)
+state_folder.write(FILES, RECORD)
 detach_layers(FILES, IMAGE, Inventory(), print)

@@ -23,7 +23,7 @@ from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.inventory.model import Inventory, Layer
 from buildmatrix.facts.trees.base import Tree, reason
-from buildmatrix.sources.state.folder import TargetFiles, load
+from buildmatrix.sources.state_folder import TargetFiles, load
 
 # Dockerfile lines by image layer.
 #

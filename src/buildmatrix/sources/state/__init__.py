@@ -1,1 +1,0 @@
-"""State of builds on this machine: the state folder, the journal, layers of images."""
