@@ -35,7 +35,7 @@ MEASURED = """
 import json, resource, sys
 from pathlib import Path
 from buildmatrix.cli import main
-from buildmatrix.net.http.requests import Traffic
+from buildmatrix.net.requests import Traffic
 wholes, begin = [], Traffic.__init__
 def remember(traffic, whole=None):
     begin(traffic, whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.net.http.addresses import Patience
+from buildmatrix.net.addresses import Patience
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 

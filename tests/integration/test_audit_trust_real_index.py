@@ -14,7 +14,7 @@ from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
-from buildmatrix.net.http.machine_indexes import default_indexes
+from buildmatrix.net.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

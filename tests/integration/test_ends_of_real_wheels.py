@@ -11,7 +11,7 @@ from conftest import Buildmatrix
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.depth import read_parts
-from buildmatrix.net.http.machine_indexes import default_indexes
+from buildmatrix.net.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

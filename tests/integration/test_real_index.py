@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.ranges import RemoteFile
-from buildmatrix.net.http.machine_indexes import default_indexes
+from buildmatrix.net.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

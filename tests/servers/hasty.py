@@ -9,8 +9,8 @@ import httpcore
 import pytest
 from registry import RegistryServer
 
-from buildmatrix.net.http import transport
-from buildmatrix.net.http.addresses import Patience
+from buildmatrix.net import transport
+from buildmatrix.net.addresses import Patience
 
 #: A pause takes a moment. Nothing is given up: a busy machine takes its time over an answer.
 HASTY = Patience(

@@ -220,7 +220,7 @@ def _check_machine(options: DoctorOptions, add: Callable[..., None]) -> Diagnosi
     """Add each thing that is checked, as soon as it is known; return the facts of the machine."""
     from buildmatrix.commands import doctor
     from buildmatrix.commands.doctor_node import format_checks as node_lines
-    from buildmatrix.net.http.machine_indexes import default_indexes
+    from buildmatrix.net.machine_indexes import default_indexes
     from buildmatrix.preflight.machine import MachineFiles
     from buildmatrix.reports.doctor import DoctorLine
 

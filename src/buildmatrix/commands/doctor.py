@@ -117,7 +117,7 @@ def check_indexes(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Check that the package indexes respond."""
     from buildmatrix.base.text import shown
     from buildmatrix.locks.index.client import Client
-    from buildmatrix.net.http.addresses import Patience
+    from buildmatrix.net.addresses import Patience
 
     with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:
         for url in urls:

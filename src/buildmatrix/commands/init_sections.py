@@ -37,7 +37,7 @@ from buildmatrix.locks.uv import find_uv, settings_of
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import toml_string
 from buildmatrix.matrix.model import bare_target
-from buildmatrix.net.http.addresses import Patience, RequestError
+from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry import client
 from buildmatrix.net.registry.mirrors import Mirrors, Reference
 

@@ -25,7 +25,7 @@ from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
 from buildmatrix.judge.acceptance import fails, ran_out
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.manifests import ManifestBytes
 from buildmatrix.net.registry.mirrors import Reference

@@ -23,7 +23,7 @@ from buildmatrix.fleet.stacks import Stacks
 from buildmatrix.images.oci.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.images.store.cache import DAY, Cache, default_folder
 from buildmatrix.images.store.shared import SharedEntries, open_storage
-from buildmatrix.net.http.addresses import Patience, RequestError
+from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.manifests import ManifestBytes
 from buildmatrix.net.registry.mirrors import Mirrors, Reference

@@ -21,7 +21,7 @@ from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.facts.trees.base import defect, reason
 from buildmatrix.fleet.model import WorkerAnswer
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 
 #: Errors that only concern this machine at this moment.
 _TEMPORARY = frozenset(

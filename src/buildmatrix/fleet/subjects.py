@@ -38,7 +38,7 @@ from buildmatrix.fleet.reference_lists import (
 )
 from buildmatrix.images.oci import documents
 from buildmatrix.images.oci.documents import choose, images_in
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference, is_host, is_repository, is_tag, split_host
 

@@ -49,7 +49,7 @@ from buildmatrix.fleet.model import (
 )
 from buildmatrix.images.layers.image import LayerBlob, LayerReader
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import Patience, RequestError
+from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry.mirrors import Reference, is_digest
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.images import ImageDocuments, NothingToRun, image_documents

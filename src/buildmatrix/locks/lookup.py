@@ -36,7 +36,7 @@ from buildmatrix.locks.uv import (
     project_text,
 )
 from buildmatrix.matrix.model import Target
-from buildmatrix.net.http.machine_indexes import local_path, pip_settings_for_uv, places, uv_files
+from buildmatrix.net.machine_indexes import local_path, pip_settings_for_uv, places, uv_files
 
 # State of this machine: settings and files that affect uv's answers. Without it, a cached answer
 # would miss a wheel that was added to a folder of `--find-links`.

@@ -29,7 +29,7 @@ from buildmatrix.locks.lines import read_toml
 from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.locks.selection import BrokenMarker, LockSelection, python_platform
 from buildmatrix.matrix.model import Target
-from buildmatrix.net.http.machine_indexes import names_python, pip_settings_for_uv
+from buildmatrix.net.machine_indexes import names_python, pip_settings_for_uv
 
 # Errors. uv has no machine-readable ones: its exit status 1 means "no solution", 2 anything else,
 # and the reason is a text. All parsing of that text is in this module.
@@ -105,7 +105,7 @@ def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
 
 def _away(text: str) -> str | None:
     """Return the host that did not answer and may later; None for any other reason."""
-    from buildmatrix.net.http.addresses import TEMPORARY_STATUSES
+    from buildmatrix.net.addresses import TEMPORARY_STATUSES
 
     unreachable = _UNREACHABLE.search(text)
     if unreachable is None or TOO_LONG in text:

@@ -36,7 +36,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.matrix.model import Spec, Target
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, whole

@@ -14,7 +14,7 @@ import msgspec
 from memory_registry import MemoryRegistry
 
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 
 _FILE = ".fake-registry.json"

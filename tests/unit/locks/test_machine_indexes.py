@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import PYPI
-from buildmatrix.net.http.machine_indexes import (
+from buildmatrix.net.machine_indexes import (
     ForUv,
     configured,
     default_indexes,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from buildmatrix.net.http.machine_indexes import PYPI, pip_settings
+from buildmatrix.net.machine_indexes import PYPI, pip_settings
 
 A, B, C, D = (f"https://{host}.example.com/simple" for host in "abcd")
 #: What pip makes of its settings for `pip install`.

@@ -18,7 +18,7 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
     media_type_of,
 )
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import ManifestBytes
 from buildmatrix.net.registry.mirrors import Reference
 

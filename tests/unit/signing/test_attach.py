@@ -19,7 +19,7 @@ from buildmatrix.images.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.attached import ENVELOPE, AttestationReader, Claim, attach, attestation_tag

@@ -19,7 +19,7 @@ from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.net.http.machine_indexes import configured
+from buildmatrix.net.machine_indexes import configured
 from buildmatrix.sources.questions import Listing
 from buildmatrix.sources.resolved import Resolved
 

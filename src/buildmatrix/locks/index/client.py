@@ -33,9 +33,9 @@ from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.images.store.cache import DAY, Cache, Store
 from buildmatrix.locks.index.ranges import RemoteFile
-from buildmatrix.net.http.addresses import HttpAddress, Login, Origin, Patience, parse
-from buildmatrix.net.http.machine_indexes import Index, configured_trust, servers
-from buildmatrix.net.http.requests import Requests
+from buildmatrix.net.addresses import HttpAddress, Login, Origin, Patience, parse
+from buildmatrix.net.machine_indexes import Index, configured_trust, servers
+from buildmatrix.net.requests import Requests
 
 #: Bytes of one page; the largest known ones, of nightly builds, have 12 MB.
 LARGEST_PAGE = 32 << 20

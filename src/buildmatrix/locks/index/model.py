@@ -20,7 +20,7 @@ from buildmatrix.facts.inventory.model import SCHEMA, Inventory
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
-from buildmatrix.net.http.addresses import HttpAddress
+from buildmatrix.net.addresses import HttpAddress
 
 __all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "Tables", "WheelFacts"]
 

@@ -20,8 +20,8 @@ from dataclasses import astuple
 from msgspec import Struct
 
 from buildmatrix.locks.index.model import GAP, FileVersion
-from buildmatrix.net.http.addresses import HttpAddress, RequestError
-from buildmatrix.net.http.requests import HttpResponse, Requests, Traffic
+from buildmatrix.net.addresses import HttpAddress, RequestError
+from buildmatrix.net.requests import HttpResponse, Requests, Traffic
 
 #: Bytes of the first request.
 TAIL = 64 << 10

@@ -37,7 +37,7 @@ from buildmatrix.locks.index.model import (
     place_key,
 )
 from buildmatrix.locks.model import LockedFile, SourceFacts, Wheel
-from buildmatrix.net.http.addresses import parse
+from buildmatrix.net.addresses import parse
 
 if TYPE_CHECKING:
     from buildmatrix.facts.trees.zip_archive import Bytes

@@ -18,10 +18,10 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import HttpAddress, RequestError
-from buildmatrix.net.http.requests import HttpResponse
+from buildmatrix.net.addresses import HttpAddress, RequestError
 from buildmatrix.net.registry.mirrors import ContentVerifier, Reference
 from buildmatrix.net.registry.session import Session
+from buildmatrix.net.requests import HttpResponse
 
 # Downloads
 

@@ -23,10 +23,10 @@ from buildmatrix.images.oci.documents import (
     manifest_of,
     media_type_of,
 )
-from buildmatrix.net.http.addresses import HttpAddress, RequestError
-from buildmatrix.net.http.requests import HttpResponse
+from buildmatrix.net.addresses import HttpAddress, RequestError
 from buildmatrix.net.registry.mirrors import Reference, digest_of, is_digest
 from buildmatrix.net.registry.session import Session, error_about, next_page
+from buildmatrix.net.requests import HttpResponse
 
 ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))
 #: Bytes of cached documents.

@@ -33,7 +33,7 @@ from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.net.http.addresses import RequestError, parse
+from buildmatrix.net.addresses import RequestError, parse
 
 DOCKER_HUB = "docker.io"
 #: Docker's default if a name has neither tag nor digest.

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import (
+from buildmatrix.net.addresses import (
     HttpAddress,
     Login,
     Patience,
@@ -23,8 +23,7 @@ from buildmatrix.net.http.addresses import (
     only_for,
     parse,
 )
-from buildmatrix.net.http.machine_indexes import configured_trust
-from buildmatrix.net.http.requests import Body, HttpResponse, Requests, Traffic, drain
+from buildmatrix.net.machine_indexes import configured_trust
 from buildmatrix.net.registry.credentials import FoundCredentials, RegistryCredentials
 from buildmatrix.net.registry.mirrors import DOCKER_HUB, Reference
 from buildmatrix.net.registry.tokens import (
@@ -34,6 +33,7 @@ from buildmatrix.net.registry.tokens import (
     error_for_response,
     parse_challenges,
 )
+from buildmatrix.net.requests import Body, HttpResponse, Requests, Traffic, drain
 
 #: API host of Docker Hub.
 _HUB = "registry-1.docker.io"

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable, shown
-from buildmatrix.net.http.addresses import (
+from buildmatrix.net.addresses import (
     TEMPORARY_STATUSES,
     HttpAddress,
     Login,
@@ -30,8 +30,8 @@ from buildmatrix.net.http.addresses import (
     parse,
     retry_after,
 )
-from buildmatrix.net.http.requests import HttpResponse, Requests
 from buildmatrix.net.registry.credentials import RegistryLogin
+from buildmatrix.net.requests import HttpResponse, Requests
 
 # Challenges: the header `WWW-Authenticate` (RFC 9110, 11.6.1), which names the token server
 

@@ -19,7 +19,7 @@ from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.signing.keys import read_private

@@ -18,7 +18,7 @@ from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.commands.promote import promote
 from buildmatrix.images.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
-from buildmatrix.net.http.addresses import RequestError
+from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json

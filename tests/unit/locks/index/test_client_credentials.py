@@ -13,8 +13,8 @@ from loopback import answering, redirecting
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client, Credentials
-from buildmatrix.net.http.addresses import Login, parse
-from buildmatrix.net.http.machine_indexes import Index
+from buildmatrix.net.addresses import Login, parse
+from buildmatrix.net.machine_indexes import Index
 
 LOGIN = ("me", "s3cret/word")
 NewClient = Callable[..., Client]

@@ -21,10 +21,10 @@ from loopback import Request, Response, Serve, answering, dripping, redirecting
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.locks.index.client import Client, Credentials
-from buildmatrix.net.http import transport
-from buildmatrix.net.http.addresses import RequestError, parse, retry_after
-from buildmatrix.net.http.machine_indexes import configured_trust
-from buildmatrix.net.http.requests import Requests
+from buildmatrix.net import transport
+from buildmatrix.net.addresses import RequestError, parse, retry_after
+from buildmatrix.net.machine_indexes import configured_trust
+from buildmatrix.net.requests import Requests
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

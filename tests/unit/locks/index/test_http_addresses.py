@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import HttpAddress, parse
+from buildmatrix.net.addresses import HttpAddress, parse
 
 BASE = parse("http://user:secret@[::1]:5000/v2/")
 

@@ -23,7 +23,7 @@ import certifi
 import httpcore
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.http.addresses import (
+from buildmatrix.net.addresses import (
     READING_METHODS,
     HttpAddress,
     Patience,

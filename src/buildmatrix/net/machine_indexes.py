@@ -25,7 +25,7 @@ from buildmatrix.base import toml
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import PYPI
 from buildmatrix.base.toml import mapping, string, strings, tables
-from buildmatrix.net.http.addresses import Trust
+from buildmatrix.net.addresses import Trust
 
 # pip. Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and
 # `pip/_internal/configuration.py` and `pip/_internal/cli/parser.py` of pip 23.2.1 (read 2026-11).

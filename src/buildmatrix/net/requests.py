@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import parse_json
-from buildmatrix.net.http.addresses import (
+from buildmatrix.net.addresses import (
     READING_METHODS,
     HttpAddress,
     Logins,
@@ -26,7 +26,7 @@ from buildmatrix.net.http.addresses import (
 )
 
 if TYPE_CHECKING:
-    from buildmatrix.net.http.transport import Transport
+    from buildmatrix.net.transport import Transport
 
 _logger = logging.getLogger(__name__)
 #: Maximum redirects per request; package indexes need one or two.
@@ -349,7 +349,7 @@ class Requests:
             if self._closed.is_set():
                 raise RequestError("all connections were closed")
             if self._transport is None:
-                from buildmatrix.net.http.transport import Transport
+                from buildmatrix.net.transport import Transport
 
                 self._transport = Transport(self.patience, self._trust)
             return self._transport

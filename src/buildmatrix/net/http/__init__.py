@@ -1,1 +1,0 @@
-"""HTTP client for untrusted servers: bounded in time and size, credentials sent to their origin."""
