@@ -81,6 +81,7 @@ _MODULES = {
     "explore": "inspect",
     "promote": "release",
     "verify": "release",
+    "preflight": "machines",
     "doctor": "machines",
     "node-classes": "machines",
     "cache-key": "machines",

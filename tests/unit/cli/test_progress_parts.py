@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from buildmatrix.base.progress import Ending, Silent
-from buildmatrix.cli import COMMANDS, console, displays, group, preflight
+from buildmatrix.cli import COMMANDS, console, displays, group, machines
 from buildmatrix.cli import progress as running
 from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part, PlainLines
 from buildmatrix.cli.options import CommandSettings, add_global_options
@@ -356,7 +356,7 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         for below, other in getattr(command, "commands", {"": command}).items():
             yield f"{name} {below}".strip(), other
-    yield "preflight collect", add_global_options(preflight.collect)
+    yield "preflight collect", add_global_options(machines.collect)
 
 
 def test_every_command_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
