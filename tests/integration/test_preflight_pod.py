@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.preflight import logs
+from buildmatrix.preflight import protocol
 from buildmatrix.preflight.cluster import (
     collect,
     find_subject,
@@ -78,7 +78,7 @@ def pod(tmp_path: Path) -> Iterator[list[str]]:
 def outcomes_of(log: str, folder: Path) -> dict[str, RungOutcome]:
     (folder / "log").write_text(log)
     spec = load_spec(folder / "buildmatrix.toml")
-    found = logs.read_logs([str(folder / "log")])
+    found = protocol.read_logs([str(folder / "log")])
     result = collect(found, partial(find_subject, spec, cast(Any, None)), None, date(2026, 11, 23))
     (target,) = result.targets
     return {outcome.rung: outcome for outcome in target.rungs}

@@ -137,7 +137,7 @@ def collect(options: CollectOptions) -> CommandResult[Preflight]:
     """
     from buildmatrix.net.registry.mirrors import Reference
     from buildmatrix.preflight.cluster import collect, find_subject
-    from buildmatrix.preflight.logs import read_logs
+    from buildmatrix.preflight.protocol import read_logs
     from buildmatrix.preflight.run import exit_code
 
     here = options.workspace

@@ -22,7 +22,6 @@ from buildmatrix.preflight.baseline import (
     compare_rung,
     read_expectations,
 )
-from buildmatrix.preflight.logs import PodLog
 from buildmatrix.preflight.manifests import (
     CLUSTER_RUNGS,
     ManifestRun,
@@ -32,7 +31,7 @@ from buildmatrix.preflight.manifests import (
     format_manifest,
     plan_steps,
 )
-from buildmatrix.preflight.protocol import make_missing_checks, read_checks, read_texts
+from buildmatrix.preflight.protocol import PodLog, make_missing_checks, read_checks, read_texts
 from buildmatrix.preflight.run import RUNNERS, RungInputs, make_outcome, run_nothing
 from buildmatrix.preflight.subject import Subject, make_reference_subject
 from buildmatrix.reports.preflight import (

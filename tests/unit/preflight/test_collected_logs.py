@@ -21,7 +21,7 @@ from probing import with_clock
 from buildmatrix.base.errors import UsageError
 from buildmatrix.matrix.model import NodeClass, Position, bare_target
 from buildmatrix.preflight import cluster as collecting
-from buildmatrix.preflight import logs
+from buildmatrix.preflight import protocol
 from buildmatrix.preflight.baseline import accept
 from buildmatrix.preflight.cluster import collect, find_subject
 from buildmatrix.preflight.manifests import ManifestRun, format_manifest, plan_steps
@@ -123,7 +123,7 @@ def read(
 ) -> Preflight:
     for number, content in enumerate(texts):
         (folder / f"{number}.log").write_text(content)
-    found = logs.read_logs([str(folder / f"{number}.log") for number in range(len(texts))])
+    found = protocol.read_logs([str(folder / f"{number}.log") for number in range(len(texts))])
     of = partial(find_subject, None, cast(Any, None))
     return collect(found, of, digest, date(2026, 11, 23), baseline=baseline)
 
@@ -342,22 +342,22 @@ def test_hostile_logs_are_read_within_bounds(lines: Sequence[object], tmp_path: 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("Error from server (NotFound)\n")
     with pytest.raises(UsageError, match="not the output of a preflight pod"):
-        logs.read_logs([str(tmp_path)])
+        protocol.read_logs([str(tmp_path)])
     with pytest.raises(UsageError, match="not a readable file"):
-        logs.read_logs([str(tmp_path / "gone")])
+        protocol.read_logs([str(tmp_path / "gone")])
 
 
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LARGEST", 1000)
+    monkeypatch.setattr(protocol, "LARGEST", 1000)
     (tmp_path / "x").write_text("x" * 2000)
     with pytest.raises(UsageError, match="give it in parts"):
-        logs.read_logs([str(tmp_path)])
-    monkeypatch.setattr(logs, "LARGEST", 1 << 20)
-    monkeypatch.setattr(logs, "MOST_RUNS", 3)
+        protocol.read_logs([str(tmp_path)])
+    monkeypatch.setattr(protocol, "LARGEST", 1 << 20)
+    monkeypatch.setattr(protocol, "MOST_RUNS", 3)
     many = [json.dumps({**BEGIN, "run": str(number)}) for number in range(5)]
     (tmp_path / "x").write_text("\n".join(many))
     with pytest.raises(UsageError, match="more than 3 pods"):
-        logs.read_logs([str(tmp_path)])
+        protocol.read_logs([str(tmp_path)])
 
 
 def test_pods_of_several_nodes_begin_when_all_are_there(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_pods_of_several_nodes_begin_when_all_are_there(tmp_path: Path) -> None:
         "seconds": PATIENCE,
         "command": [sys.executable, "-c", code],
     }
-    plan = {"schema": logs.LOG_SCHEMA, "about": ["nodes"], "nodes": 2, "mark": "@@mark@@"}
+    plan = {"schema": protocol.LOG_SCHEMA, "about": ["nodes"], "nodes": 2, "mark": "@@mark@@"}
     (tmp_path / "plan.json").write_text(json.dumps({**plan, "steps": [step]}))
     probes = Path(collecting.__file__).with_name("probes")
     with socket.socket() as held:

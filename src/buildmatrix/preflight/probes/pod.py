@@ -1,7 +1,7 @@
 """Run the commands of a plan in order, and print the results as JSON lines.
 
 Runs inside a pod, by the image's Python, 3.8 or newer; standard library only, and nothing of
-buildmatrix is in the image. `preflight.logs` reads the output: a line that begins the run
+buildmatrix is in the image. `preflight.protocol` reads the output: a line that begins the run
 and describes it, one line for each marked line of a probe, one line for the end of a command, and
 one for the end of the run.
 """
