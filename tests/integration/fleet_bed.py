@@ -31,7 +31,7 @@ from buildmatrix.commands.workspace import Workspace
 from buildmatrix.fleet import context
 from buildmatrix.fleet import run as fleet_run
 from buildmatrix.fleet.cluster import _LOCAL
-from buildmatrix.fleet.failures import WaitingOptions
+from buildmatrix.fleet.model import WaitingOptions
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult
 

@@ -25,8 +25,7 @@ from killable_scheduler import killable_scheduler
 
 from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.progress import Silent
-from buildmatrix.fleet.failures import WaitingOptions
-from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.fleet.model import ClusterOptions, WaitingOptions, WorkerSettings
 from buildmatrix.fleet.run import scan
 from buildmatrix.fleet.running import ResultJournal, RunOutcome
 from buildmatrix.reports.fleet.assembly import assemble

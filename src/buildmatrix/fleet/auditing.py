@@ -23,22 +23,20 @@ from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.fleet.context import WorkerContext, find_context
 from buildmatrix.fleet.declaring import SPECIFICATION, CachedAudits, summarize_answer
-from buildmatrix.fleet.failures import (
-    RegistryUnavailableError,
-    RegistryWaiting,
-    WaitingOptions,
-    WorkerKilledError,
-    WorkError,
-    make_failure,
-)
 from buildmatrix.fleet.judging import shorten_finding, sum_vendor_bytes
 from buildmatrix.fleet.model import (
     AuditDone,
     AuditTask,
     ClusterOptions,
     Holder,
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
     Work,
+    WorkerKilledError,
+    WorkError,
     WorkerSettings,
+    make_failure,
 )
 from buildmatrix.fleet.repository_files import write_files
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster

@@ -25,8 +25,15 @@ from distributed.security import Security
 from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.text import shown
 from buildmatrix.facts.trees.base import defect
-from buildmatrix.fleet.failures import LateError, WorkerKilledError, WorkError
-from buildmatrix.fleet.model import ClusterOptions, Work, WorkerAnswer, WorkerSettings
+from buildmatrix.fleet.model import (
+    ClusterOptions,
+    LateError,
+    Work,
+    WorkerAnswer,
+    WorkerKilledError,
+    WorkError,
+    WorkerSettings,
+)
 from buildmatrix.fleet.workers import (
     Batches,
     RunPlugin,

@@ -19,28 +19,25 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count
-from buildmatrix.fleet.answers import add_subject
-from buildmatrix.fleet.context import RepositoryAccess, describe_problems
-from buildmatrix.fleet.failures import (
-    Answer,
-    LateError,
-    RegistryUnavailableError,
-    RegistryWaiting,
-    WaitingOptions,
-    WorkerKilledError,
-    WorkError,
-    describe_timeout,
-)
+from buildmatrix.fleet.context import RepositoryAccess, add_subject, describe_problems
 from buildmatrix.fleet.model import (
     SMALL_LAYER,
+    BoundAnswer,
     ClusterOptions,
     ImageDone,
     ImageTask,
+    LateError,
     LayerDone,
     LayerTask,
+    RegistryUnavailableError,
+    RegistryWaiting,
     Subject,
+    WaitingOptions,
     Work,
+    WorkerKilledError,
+    WorkError,
     WorkerSettings,
+    describe_timeout,
 )
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
 from buildmatrix.fleet.work import AnswerSource, look_up_all
@@ -344,13 +341,13 @@ class _SubjectWorkers(Struct, frozen=True):
     async def _ask(
         self,
         reference: Reference,
-        function: Work[Argument, Answer],
+        function: Work[Argument, BoundAnswer],
         argument: Argument,
         key: str,
         priority: int,
         *,
         is_small: bool = True,
-    ) -> Answer:
+    ) -> BoundAnswer:
         tries = itertools.count()
 
         # Small work has limits of its own.
@@ -358,12 +355,12 @@ class _SubjectWorkers(Struct, frozen=True):
 
         access = self.run.accesses.setdefault(reference.name, RepositoryAccess())
 
-        def seen(worker: str, answer: Answer) -> None:
+        def seen(worker: str, answer: BoundAnswer) -> None:
             # A judged image was read already, by any worker.
             if answer.denied or priority != _JUDGE:
                 access.note(worker, denied=answer.denied)
 
-        async def ask() -> Answer:
+        async def ask() -> BoundAnswer:
             for _ in range(_MOST_WORKERS):
                 async with slot:
                     # Each try has its own key: Dask may still have the previous answer.

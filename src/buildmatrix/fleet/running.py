@@ -22,9 +22,8 @@ from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupte
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count
 from buildmatrix.facts.trees.base import Closing, reason
-from buildmatrix.fleet.answers import ResultInterner
-from buildmatrix.fleet.failures import RegistryWaiting
-from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.fleet.context import ResultInterner
+from buildmatrix.fleet.model import ClusterOptions, RegistryWaiting, WorkerSettings
 from buildmatrix.reports.fleet.documents import line
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 

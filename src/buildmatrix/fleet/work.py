@@ -28,9 +28,13 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import size
 from buildmatrix.facts.trees.base import Closing
-from buildmatrix.fleet.answers import RememberedImage, RememberedResults
-from buildmatrix.fleet.context import CachedDocuments, WorkerContext, find_context
-from buildmatrix.fleet.failures import Failure, describe_timeout, make_failure
+from buildmatrix.fleet.context import (
+    CachedDocuments,
+    RememberedImage,
+    RememberedResults,
+    WorkerContext,
+    find_context,
+)
 from buildmatrix.fleet.judging import (
     ImageQuestion,
     add_image,
@@ -40,12 +44,15 @@ from buildmatrix.fleet.judging import (
 )
 from buildmatrix.fleet.model import (
     SMALL_LAYER,
+    Failure,
     ImageDone,
     ImageTask,
     LayerDone,
     LayerTask,
     Subject,
     WorkerSettings,
+    describe_timeout,
+    make_failure,
 )
 from buildmatrix.images.layers.image import LayerBlob, LayerReader
 from buildmatrix.images.oci.documents import Descriptor

@@ -21,14 +21,16 @@ from buildmatrix.base.errors import BuildmatrixError, ComponentError
 from buildmatrix.base.text import shown
 from buildmatrix.base.threads import ended_within
 from buildmatrix.facts.inventory.model import SCHEMA
-from buildmatrix.fleet.failures import (
+from buildmatrix.fleet.model import (
     LateError,
     RequeuedError,
+    Work,
+    WorkerAnswer,
     WorkerKilledError,
     WorkError,
+    WorkerSettings,
     describe_timeout,
 )
-from buildmatrix.fleet.model import Work, WorkerAnswer, WorkerSettings
 from buildmatrix.images.store.cache import source_digest
 from buildmatrix.images.store.shared import SharedEntries, open_storage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TypeVar
 
-from buildmatrix.fleet.answers import ResultInterner
+from buildmatrix.fleet.context import ResultInterner
 from buildmatrix.reports.fleet.model import FleetFinding, FleetLayer, FleetResult
 
 Value = TypeVar("Value")

@@ -14,8 +14,16 @@ from buildmatrix.base.errors import ComponentError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.fleet import auditing, cluster, running
 from buildmatrix.fleet.auditing import audit_files, make_undecided
-from buildmatrix.fleet.failures import WaitingOptions, WorkerKilledError, WorkError
-from buildmatrix.fleet.model import AuditDone, AuditTask, ClusterOptions, Holder, WorkerSettings
+from buildmatrix.fleet.model import (
+    AuditDone,
+    AuditTask,
+    ClusterOptions,
+    Holder,
+    WaitingOptions,
+    WorkerKilledError,
+    WorkError,
+    WorkerSettings,
+)
 from buildmatrix.reports.fleet.model import FleetResult
 
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from buildmatrix.base.errors import ComponentError
-from buildmatrix.fleet.failures import (
+from buildmatrix.fleet.model import (
     LateError,
     RegistryWaiting,
     RequeuedError,
     WaitingOptions,
+    WorkerAnswer,
     WorkerKilledError,
     WorkError,
 )
-from buildmatrix.fleet.model import WorkerAnswer
 from buildmatrix.fleet.workers import Batches, WorkAnswer
 
 

@@ -14,8 +14,8 @@ from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, su
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
-from buildmatrix.fleet import answers, cluster, work
-from buildmatrix.fleet.answers import RememberedResults
+from buildmatrix.fleet import cluster, context, work
+from buildmatrix.fleet.context import RememberedResults
 from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.fleet.run import Steps, scan
 from buildmatrix.fleet.work import AnswerLookup
@@ -40,13 +40,13 @@ APP = Reference.parse("registry.test/team/app:1")
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The store's entries of single images that were asked for."""
     asked: list[str] = []
-    load = answers.CachedResults.load
+    load = context.CachedResults.load
 
-    def noted(kept: answers.CachedResults, key: str) -> tuple[FleetResult, ...]:
+    def noted(kept: context.CachedResults, key: str) -> tuple[FleetResult, ...]:
         asked.append(key)
         return load(kept, key)
 
-    monkeypatch.setattr(answers.CachedResults, "load", noted)
+    monkeypatch.setattr(context.CachedResults, "load", noted)
     return asked
 
 
@@ -170,13 +170,13 @@ def test_results_of_another_form_are_left_to_workers(
     server.image([tar(BASE)], tag="1")
     wanted = subject(server)
     judged = done(wanted).results
-    encode = answers.msgspec.msgpack.encode
+    encode = context.msgspec.msgpack.encode
 
     def strange(value: object) -> bytes:
         return encode({"what": 1}) if value == judged else encode(value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(answers.msgspec.msgpack, "encode", strange)
+        patch.setattr(context.msgspec.msgpack, "encode", strange)
         run_over([wanted])
     (answer,) = run_over([wanted])
     assert isinstance(answer, Subject)

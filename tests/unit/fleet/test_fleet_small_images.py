@@ -14,8 +14,7 @@ from test_fleet_work import BASE, FOREIGN, SETTINGS, done, of, own_cache, server
 
 from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import cluster, context, work
-from buildmatrix.fleet.failures import LateError, WorkerKilledError
-from buildmatrix.fleet.model import ClusterOptions
+from buildmatrix.fleet.model import ClusterOptions, LateError, WorkerKilledError
 from buildmatrix.fleet.run import scan
 
 __all__ = ["own_cache", "server"]

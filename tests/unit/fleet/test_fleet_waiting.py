@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.fleet.failures import RegistryUnavailableError, RegistryWaiting, WaitingOptions
+from buildmatrix.fleet.model import RegistryUnavailableError, RegistryWaiting, WaitingOptions
 from buildmatrix.fleet.model import WorkerAnswer as Said
 
 

@@ -17,7 +17,7 @@ from test_python_loading import ELF
 from buildmatrix.base.data import replace
 from buildmatrix.facts.trees import archive
 from buildmatrix.fleet import context
-from buildmatrix.fleet.answers import ResultInterner, add_subject
+from buildmatrix.fleet.context import ResultInterner, add_subject
 from buildmatrix.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
 from buildmatrix.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.matrix.model import NodeClass, Position
