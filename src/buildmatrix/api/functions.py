@@ -6,7 +6,7 @@ from functools import update_wrapper
 from inspect import cleandoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buildmatrix.api import building, fleets, judging, machines, questions, releases
+from buildmatrix.api import building, fleets, judging, machines, releases
 from buildmatrix.base.errors import BuildmatrixError as BuildmatrixError
 from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.options import (
@@ -45,9 +45,9 @@ def _by_name(kind: Callable[P, Options], run: Callable[[Options], Result]) -> Ca
 
 audit = _by_name(AuditOptions, judging.audit)
 build = _by_name(BuildOptions, building.build)
-diff = _by_name(DiffOptions, questions.diff)
+diff = _by_name(DiffOptions, judging.diff)
 doctor = _by_name(machines.DoctorOptions, machines.doctor)
-drift = _by_name(DriftOptions, questions.drift)
+drift = _by_name(DriftOptions, judging.drift)
 fleet_audit = _by_name(fleets.FleetAuditOptions, fleets.fleet_audit)
 fleet_scan = _by_name(fleets.FleetScanOptions, fleets.fleet_scan)
 lock = _by_name(building.LockOptions, building.lock)
@@ -56,4 +56,4 @@ promote = _by_name(PromoteOptions, releases.promote)
 run_preflight = _by_name(machines.PreflightOptions, machines.preflight)
 scan = _by_name(ScanOptions, judging.scan)
 verify = _by_name(releases.VerifyOptions, releases.verify)
-why = _by_name(questions.WhyOptions, questions.why)
+why = _by_name(judging.WhyOptions, judging.why)

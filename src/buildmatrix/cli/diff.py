@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.api.questions import WhyOptions, why
+from buildmatrix.api.judging import WhyOptions, why
 from buildmatrix.base.errors import UsageError
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
@@ -54,7 +54,7 @@ def diff_command(
     With --targets: which distributions differ in version between the targets of the specification,
     or of one SOURCE between backends, without a reason.
     """
-    from buildmatrix.api import questions
+    from buildmatrix.api import judging
 
     if across:
         if len(sources) > 1:
@@ -62,7 +62,7 @@ def diff_command(
                 "diff --targets compares targets with each other: name one SOURCE or none, not "
                 f"{len(sources)}"
             )
-        drifts = questions.drift(
+        drifts = judging.drift(
             DriftOptions(
                 *sources,
                 backend=options.backend,
@@ -80,7 +80,7 @@ def diff_command(
             f"{'is' if len(sources) == 1 else 'are'} named: write `buildmatrix diff BEFORE AFTER`, "
             "or `buildmatrix diff --targets` for the targets of the specification"
         )
-    return to.write(questions.diff(DiffOptions(*sources, **vars(options))), every=every)
+    return to.write(judging.diff(DiffOptions(*sources, **vars(options))), every=every)
 
 
 @click.command("why")

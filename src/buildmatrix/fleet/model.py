@@ -1,7 +1,6 @@
 """Subjects of a fleet, tasks and answers of workers, and their failures.
 
 Subjects, tasks and answers are sent between processes.
-
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ of the image as `python -c SOURCE OPTIONS`, with OPTIONS as JSON. It prints one 
 mark of this run, and JSON with the fields of `reports.preflight.Check`. Other output is noise
 of libraries. Each run has a new mark, so that no line printed by a library counts by chance; an
 image can still deceive its own owner, as with any test.
-
 """
 
 from __future__ import annotations
