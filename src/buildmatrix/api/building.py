@@ -20,8 +20,7 @@ from buildmatrix.base.errors import (
     most_severe,
 )
 from buildmatrix.base.text import count
-from buildmatrix.commands.build.options import BuildOptions
-from buildmatrix.commands.options import SelectionOptions, option
+from buildmatrix.commands.options import BuildOptions, SelectionOptions, option
 from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.engines.choice import OCI, engine_for_mirror, is_saved
 from buildmatrix.matrix.model import Spec, Target

@@ -8,9 +8,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from buildmatrix.api import building, fleets, judging, machines, releases
 from buildmatrix.base.errors import BuildmatrixError as BuildmatrixError
-from buildmatrix.commands.build.options import BuildOptions
 from buildmatrix.commands.options import (
     AuditOptions,
+    BuildOptions,
     DiffOptions,
     DriftOptions,
     PromoteOptions,

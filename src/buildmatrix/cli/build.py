@@ -25,7 +25,7 @@ from buildmatrix.cli.options import (
 from buildmatrix.cli.output import Output, report_output
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.shards import Part, Sharding, load_shard, shard_options
-from buildmatrix.commands.build.options import BuildOptions
+from buildmatrix.commands.options import BuildOptions
 
 
 @click.command("build")

@@ -22,7 +22,7 @@ from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.options import BuildOptions
+from buildmatrix.commands.options import BuildOptions
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult

@@ -17,7 +17,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Ending
-from buildmatrix.commands.build.options import BuildOptions
+from buildmatrix.commands.options import BuildOptions
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.advisories import AdvisoryOptions
