@@ -38,8 +38,7 @@ from buildmatrix.judge.model import (
     Verdict,
 )
 from buildmatrix.reports import formats
-from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
-from buildmatrix.reports.diff.model import (
+from buildmatrix.reports.diff import (
     ArchitectureChange,
     ChangedFinding,
     ComparedSide,
@@ -54,6 +53,7 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
+from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.formats import Destination, Format, find_format
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
 

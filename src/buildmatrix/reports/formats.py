@@ -159,19 +159,19 @@ RUN = (
     Format("cyclonedx", "run.cyclonedx:render", JSON, _WHOLE),
     Format("spdx", "run.spdx:render", JSON, _WHOLE),
 )
-#: Formats of a `reports.diff.model.Comparison`.
+#: Formats of a `reports.diff.Comparison`.
 DIFF = (
-    Format("table", "diff.sections:render_table", STYLED),
+    Format("table", "diff_sections:render_table", STYLED),
     _PLAIN_JSON,
-    Format("markdown", "diff.sections:render_markdown", MARKUP),
-    Format("html", "diff.html:render", PAGE),
+    Format("markdown", "diff_sections:render_markdown", MARKUP),
+    Format("html", "diff_html:render", PAGE),
 )
-#: Formats of `reports.diff.drift.Drifts`.
+#: Formats of `reports.drift.Drifts`.
 DRIFT = (
-    Format("table", "diff.sections:render_drift_table", STYLED),
+    Format("table", "diff_sections:render_drift_table", STYLED),
     _PLAIN_JSON,
-    Format("markdown", "diff.sections:render_drift_markdown", MARKUP),
-    Format("html", "diff.html:render_drift", PAGE),
+    Format("markdown", "diff_sections:render_drift_markdown", MARKUP),
+    Format("html", "diff_html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings:draw_answer", "drawings:remove_secrets"
 #: Formats of a `reports.why.Answer`.

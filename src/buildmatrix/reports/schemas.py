@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports.diff import Comparison
 from buildmatrix.reports.doctor import Diagnosis, NodeClassCheck
+from buildmatrix.reports.drift import Drifts
 from buildmatrix.reports.fleet.documents import FleetDocument
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.reports.json_form import schema

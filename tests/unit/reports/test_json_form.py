@@ -18,8 +18,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import Advisory, Fix, Gate, GateState, SpecChange, TargetResult, Trial
 from buildmatrix.reports import schemas
-from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
-from buildmatrix.reports.diff.model import (
+from buildmatrix.reports.diff import (
     ArchitectureChange,
     ChangedFinding,
     ComparedSide,
@@ -35,6 +34,7 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
+from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.json_form import dumps, parse, plain, render
 from buildmatrix.reports.run import saved
 from buildmatrix.reports.run.model import FixesTried, Report, Saved

@@ -11,7 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import AuditTotals
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.diff.model import (
+from buildmatrix.reports.diff import (
     ChangedFinding,
     DistributionChange,
     DistributionChanges,

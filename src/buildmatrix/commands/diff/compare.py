@@ -27,7 +27,7 @@ from buildmatrix.judge.model import (
     keep_worst,
 )
 from buildmatrix.judge.registry import RULES
-from buildmatrix.reports.diff.model import (
+from buildmatrix.reports.diff import (
     ArchitectureChange,
     Change,
     ChangedFinding,

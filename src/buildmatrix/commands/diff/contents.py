@@ -14,7 +14,7 @@ from buildmatrix.catalogue.match import FOLDER_ROLE, PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence, demangle, version_of
 from buildmatrix.facts.inventory.model import Inventory, Layer, Unread
 from buildmatrix.judge.model import Finding, Verdict
-from buildmatrix.reports.diff.model import (
+from buildmatrix.reports.diff import (
     ArchitectureChange,
     Change,
     DistributionChange,

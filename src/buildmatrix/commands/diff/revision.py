@@ -22,7 +22,7 @@ from buildmatrix.commands.diff.sources import add_lock
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.reports.diff.model import FindingChange
+from buildmatrix.reports.diff import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved

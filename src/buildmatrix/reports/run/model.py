@@ -29,7 +29,7 @@ from buildmatrix.judge.model import (
     sort_findings,
 )
 from buildmatrix.judge.registry import drop_repeats, rule_of
-from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
+from buildmatrix.reports.diff import DistributionChanges, FindingChanges, VerdictChange
 from buildmatrix.reports.json_form import Tool
 
 # Data

@@ -16,7 +16,7 @@ from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, L
 from buildmatrix.judge.model import Finding, Severity, Verdict, VerdictName
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Target, bare_target
-from buildmatrix.reports.diff.model import Comparison, Kind
+from buildmatrix.reports.diff import Comparison, Kind
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 

@@ -11,7 +11,7 @@ from buildmatrix.commands.diff.compare import compare, exit_code
 from buildmatrix.commands.diff.compare import compare_sides as checked
 from buildmatrix.commands.diff.contents import Side
 from buildmatrix.facts.inventory.model import Layer
-from buildmatrix.reports.diff.model import FindingChanges, TargetChanges
+from buildmatrix.reports.diff import FindingChanges, TargetChanges
 
 CPU = {"docker:demo:1": "cpu"}
 

@@ -16,7 +16,7 @@ from buildmatrix.commands.diff.sources import add_lock
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory, Layer
 from buildmatrix.facts.trees.archive import DirectoryTree
-from buildmatrix.reports.diff.model import DistributionChanges
+from buildmatrix.reports.diff import DistributionChanges
 
 
 def changes(before: Inventory, after: Inventory) -> list[tuple[str, str, tuple, tuple]]:

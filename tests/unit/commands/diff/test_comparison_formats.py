@@ -23,12 +23,11 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.facts.inventory.model import Layer, Unread
+from buildmatrix.reports import diff_sections, schemas
 from buildmatrix.reports import json_form as comparison_json
-from buildmatrix.reports import schemas
-from buildmatrix.reports.diff import sections
-from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.diff.sections import MOST
+from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports.diff_sections import MOST
+from buildmatrix.reports.drift import Drifts
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def everything() -> Comparison:
 
 
 def table(comparison: Comparison, **options: bool) -> str:
-    return sections.render_table(comparison, width=100, color=False, **options)
+    return diff_sections.render_table(comparison, width=100, color=False, **options)
 
 
 def test_the_json_is_what_its_schema_says(everything: Comparison) -> None:
@@ -136,13 +135,13 @@ def test_names_that_nobody_vouches_for_can_neither_repaint_a_terminal_nor_a_page
     after = tree(replace(installed("x 1.0"), name=evil), environment={"\x07E": evil})
     found = difference(tree(), after)
     assert "\x1b" not in table(found) and "\x07" not in table(found)
-    page = sections.render_markdown(found)
+    page = diff_sections.render_markdown(found)
     assert "<script>" not in page and "\x1b" not in page
     assert json.loads(comparison_json.render(found))["distributions"]["changes"][0]["name"] == evil
 
 
 def test_the_markdown_shows_what_is_new_and_folds_the_rest(everything: Comparison) -> None:
-    page = sections.render_markdown(everything)
+    page = diff_sections.render_markdown(everything)
     assert page.startswith("## buildmatrix: what changed\n")
     assert "- **new error BM401** foreign-device-code" in page
     assert page.count("<details>") == page.count("</details>") > 3
@@ -163,8 +162,8 @@ def drift() -> Drifts:
 
 
 def test_drift_is_told_with_its_chains_in_every_format(drift: Drifts) -> None:
-    text = sections.render_drift_table(drift, width=100, color=False)
-    page = sections.render_drift_markdown(drift)
+    text = diff_sections.render_drift_table(drift, width=100, color=False)
+    page = diff_sections.render_drift_markdown(drift)
     document = json.loads(comparison_json.render(drift))
     jsonschema.validate(document, schemas.drift())
     assert "base.in:9 -> numpy 2.1.0" in text

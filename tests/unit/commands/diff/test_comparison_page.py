@@ -9,10 +9,9 @@ import pytest
 from page_cases import EVIL, comparison, drift, hostile_comparison
 
 from buildmatrix.base.data import replace
-from buildmatrix.reports import formats
-from buildmatrix.reports.diff import html
-from buildmatrix.reports.diff.model import ComparedSide, Comparison, FindingChanges, VendorChange
-from buildmatrix.reports.diff.sections import sections
+from buildmatrix.reports import diff_html, formats
+from buildmatrix.reports.diff import ComparedSide, Comparison, FindingChanges, VendorChange
+from buildmatrix.reports.diff_sections import sections
 from buildmatrix.reports.formats import Destination, find_format
 
 NOTHING = ComparedSide("a", "image", "", ("cpu",), None, None, None, 0)
@@ -31,7 +30,7 @@ def cells(page: str) -> list[str]:
 
 
 def test_every_difference_is_in_the_page() -> None:
-    page = html.render(comparison())
+    page = diff_html.render(comparison())
     texts = cells(page)
     for section in sections(comparison(), every=True):
         for row in section.rows if section.header else ():
@@ -46,7 +45,7 @@ def test_every_difference_is_in_the_page() -> None:
 
 def test_bars_of_both_sides_have_one_scale_and_all_bytes() -> None:
     vendors = (VendorChange("nvidia", "cuda", 20, 0), VendorChange("amd", "rocm", 0, 150))
-    before, after = html._side_bars(bare(100, 200, vendors=vendors))
+    before, after = diff_html._side_bars(bare(100, 200, vendors=vendors))
     assert [(part.style, part.x, part.width) for part in before.segments] == [
         ("none", 0, 40),
         ("nvidia", 40, 10),
@@ -60,12 +59,12 @@ def test_bars_of_both_sides_have_one_scale_and_all_bytes() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(None, 5), (5, None), (0, 0)])
 def test_there_is_no_bar_of_what_is_not_known(before: int | None, after: int | None) -> None:
-    assert html._side_bars(bare(before, after, vendors=())) == ()
-    assert html._side_bars(bare(5, 5)) == ()
+    assert diff_html._side_bars(bare(before, after, vendors=())) == ()
+    assert diff_html._side_bars(bare(5, 5)) == ()
 
 
 def test_what_grew_is_right_of_the_middle_and_what_shrank_left_of_it() -> None:
-    grown, shrunk = html._growth([("small", 0), ("less", -50), ("more", 100)])
+    grown, shrunk = diff_html._growth([("small", 0), ("less", -50), ("more", 100)])
     assert (grown.name, grown.style, grown.x, grown.width, grown.text) == (
         "more", "grown", 50, 50, "+100 B",
     )  # fmt: skip
@@ -73,8 +72,8 @@ def test_what_grew_is_right_of_the_middle_and_what_shrank_left_of_it() -> None:
 
 
 def test_a_picture_shows_what_weighs_most() -> None:
-    bars = html._growth([(f"d{number}", number) for number in range(100)])
-    assert [bar.name for bar in bars] == [f"d{n}" for n in range(99, 99 - html.MOST_BARS, -1)]
+    bars = diff_html._growth([(f"d{number}", number) for number in range(100)])
+    assert [bar.name for bar in bars] == [f"d{n}" for n in range(99, 99 - diff_html.MOST_BARS, -1)]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_a_picture_shows_what_weighs_most() -> None:
     ],
 )
 def test_the_first_line_says_what_is_new(compared: Comparison, state: str, headline: str) -> None:
-    page = html.render(compared)
+    page = diff_html.render(compared)
     assert f'<section class="verdict {state}"' in page
     assert f"<strong>{headline}</strong>" in page
 
@@ -108,7 +107,7 @@ def test_the_first_line_says_what_is_new(compared: Comparison, state: str, headl
 def test_a_secret_in_an_address_is_in_no_page() -> None:
     source = "docker:https://user:hunter2@registry.example.com/demo?token=hunter2"
     compared = bare(1, 1)
-    page = html.render(replace(compared, before=replace(compared.before, source=source)))
+    page = diff_html.render(replace(compared, before=replace(compared.before, source=source)))
     assert "registry.example.com" in page and "hunter2" not in page
 
 
@@ -122,7 +121,7 @@ def test_names_are_no_markup() -> None:
 
 
 def test_drift_shows_versions_with_their_targets_and_reasons() -> None:
-    page = html.render_drift(drift())
+    page = diff_html.render_drift(drift())
     texts = cells(page)
     assert "1.26.4" in texts and "cpu-py312-server" in texts
     assert "2 distributions without a reason" in page

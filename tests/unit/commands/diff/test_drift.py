@@ -9,7 +9,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Target
-from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift
+from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift
 
 
 def found(*locks: tuple[Target, Lock]) -> Drifts:

@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.composition import VendorBytes
-from buildmatrix.reports import page
-from buildmatrix.reports.diff import drift
-from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.diff.sections import end, sections, state_of, summary
+from buildmatrix.reports import drift, page
+from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports.diff_sections import end, sections, state_of, summary
+from buildmatrix.reports.drift import Drifts
 from buildmatrix.reports.page import Bar, bar, vendor_class, vendor_name
 from buildmatrix.reports.sections import signed_size
 

@@ -10,10 +10,9 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.judge.model import Finding
-from buildmatrix.reports import markdown, terminal
-from buildmatrix.reports.diff import drift, model
-from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports import diff, drift, markdown, terminal
+from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports.drift import Drifts
 from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.sections import (
     Item,
@@ -29,12 +28,12 @@ from buildmatrix.reports.sections import (
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10
-SIGNS: dict[model.Change, str] = {"added": "+", "removed": "-", "changed": "~"}
+SIGNS: dict[diff.Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 #: Characters of an instruction or a value.
 _LONGEST = 120
 
 
-def sections(comparison: model.Comparison, *, every: bool) -> Sequence[Section]:
+def sections(comparison: diff.Comparison, *, every: bool) -> Sequence[Section]:
     """All differences, the findings first; kinds without a difference do not appear."""
     is_same = comparison.before.source == comparison.after.source
     return filled(
@@ -55,20 +54,20 @@ def sections(comparison: model.Comparison, *, every: bool) -> Sequence[Section]:
 
 
 #: Change of a finding → its section, and the word for it.
-_FINDINGS: Mapping[model.Change, tuple[str, str]] = {
+_FINDINGS: Mapping[diff.Change, tuple[str, str]] = {
     "added": ("New findings", "new"),
     "changed": ("Findings whose severity or acceptance changed", "changed"),
     "removed": ("Findings that are gone", "gone"),
 }
 
 
-def _findings(changes: Sequence[model.FindingChange], most: int | None) -> Iterator[Section]:
+def _findings(changes: Sequence[diff.FindingChange], most: int | None) -> Iterator[Section]:
     for kind, (title, _) in _FINDINGS.items():
         items = tuple(_finding(change) for change in changes if change.change == kind)
         yield limit(Section(kind, title, items=items, is_folded=kind == "removed"), most)
 
 
-def _finding(change: model.FindingChange) -> Item:
+def _finding(change: diff.FindingChange) -> Item:
     finding = change.finding
     remedies = (f"fix: {finding.fix.text}",) if finding.fix is not None else ()
     if finding.waived is not None:
@@ -106,7 +105,7 @@ class ChangeRow(Struct, frozen=True):
     is_quiet: bool = False
 
 
-def _differences(comparison: model.Comparison, *, every: bool) -> Iterator[Section]:
+def _differences(comparison: diff.Comparison, *, every: bool) -> Iterator[Section]:
     """The differences beside findings, by kind."""
     layers, distributions = comparison.layers, comparison.distributions
     for name, title, rows in (
@@ -152,7 +151,7 @@ def _changes(name: str, title: str, rows: Sequence[ChangeRow], most: int | None)
     return drop_empty_columns(section)
 
 
-def end(item: model.ComparedSide) -> str:
+def end(item: diff.ComparedSide) -> str:
     """Describe one side: backends, size, distributions."""
     parts = (
         item.subject,
@@ -163,7 +162,7 @@ def end(item: model.ComparedSide) -> str:
     return ", ".join(filter(None, parts))
 
 
-def summary(comparison: model.Comparison) -> str:
+def summary(comparison: diff.Comparison) -> str:
     """One sentence about the whole."""
     parts = []
     if comparison.findings is not None:
@@ -172,7 +171,7 @@ def summary(comparison: model.Comparison) -> str:
             f"{count(new, 'finding')} new, {gone} gone, {comparison.findings.same} as before"
         )
     kinds = [change.change for change in comparison.distributions.changes]
-    numbers = [f"{kinds.count(kind)} {kind}" for kind in get_args(model.Change)]
+    numbers = [f"{kinds.count(kind)} {kind}" for kind in get_args(diff.Change)]
     parts.append(f"distributions: {', '.join(numbers)}, {comparison.distributions.same} the same")
     if comparison.before.size is not None and comparison.after.size is not None:
         more = comparison.after.size - comparison.before.size
@@ -182,7 +181,7 @@ def summary(comparison: model.Comparison) -> str:
     return "; ".join(parts)
 
 
-def state_of(comparison: model.Comparison) -> str:
+def state_of(comparison: diff.Comparison) -> str:
     """The state of the whole: failed with a new error, passed if nothing is new or unread."""
     findings = comparison.findings
     if findings is not None and any(
@@ -198,12 +197,12 @@ def state_of(comparison: model.Comparison) -> str:
 # Rows of each kind
 
 
-def _targets(comparison: model.Comparison) -> Iterator[ChangeRow]:
+def _targets(comparison: diff.Comparison) -> Iterator[ChangeRow]:
     yield from (ChangeRow("+", id) for id in comparison.targets.added)
     yield from (ChangeRow("-", id) for id in comparison.targets.removed)
 
 
-def _verdict(change: model.VerdictChange) -> ChangeRow:
+def _verdict(change: diff.VerdictChange) -> ChangeRow:
     where = f" on {change.backend}" if change.backend else ""
     sign = "+" if change.before is None else "-" if change.after is None else "~"
     return ChangeRow(
@@ -216,12 +215,12 @@ def _verdict(change: model.VerdictChange) -> ChangeRow:
     )
 
 
-def _distributions_title(distributions: model.DistributionChanges) -> str:
+def _distributions_title(distributions: diff.DistributionChanges) -> str:
     differing = len(distributions.changes)
     return f"Distributions ({differing} of {differing + distributions.same} differ)"
 
 
-def _distribution(change: model.DistributionChange) -> ChangeRow:
+def _distribution(change: diff.DistributionChange) -> ChangeRow:
     before, after = listing(change.before), listing(change.after)
     versions = before if before == after else _arrow(before, after)
     if change.is_downgrade:
@@ -257,9 +256,9 @@ def _sizes(before: int, after: int) -> str:
     return signed_size(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
 
 
-def _libraries(changes: Iterable[model.LibraryChange]) -> Iterator[ChangeRow]:
+def _libraries(changes: Iterable[diff.LibraryChange]) -> Iterator[ChangeRow]:
     """Libraries of one distribution that changed alike are one line."""
-    groups: dict[tuple[object, ...], list[model.LibraryChange]] = {}
+    groups: dict[tuple[object, ...], list[diff.LibraryChange]] = {}
     for change in changes:
         key = (
             change.change,
@@ -297,7 +296,7 @@ def _libraries(changes: Iterable[model.LibraryChange]) -> Iterator[ChangeRow]:
         )
 
 
-def _shows(change: model.LibraryChange) -> bool:
+def _shows(change: diff.LibraryChange) -> bool:
     """Return True if the versions themselves show the major change."""
     before, after = (
         "/".join(sorted({version.partition(".")[0] for version in side if version}))
@@ -306,7 +305,7 @@ def _shows(change: model.LibraryChange) -> bool:
     return change.major == f"{before} -> {after}"
 
 
-def _architecture(change: model.ArchitectureChange) -> ChangeRow:
+def _architecture(change: diff.ArchitectureChange) -> ChangeRow:
     name = change.distribution or "files of no distribution"
     if change.distribution is None:
         name = "everything"
@@ -316,7 +315,7 @@ def _architecture(change: model.ArchitectureChange) -> ChangeRow:
     return ChangeRow("~", f"{name} ({change.vendor})", text, is_loud=change.distribution is None)
 
 
-def _bytes(comparison: model.Comparison) -> Iterator[ChangeRow]:
+def _bytes(comparison: diff.Comparison) -> Iterator[ChangeRow]:
     for vendor in comparison.vendors or ():
         if vendor.before != vendor.after:
             yield _bytes_of(f"{vendor.vendor} ({vendor.backend})", vendor.before, vendor.after)
@@ -335,7 +334,7 @@ def _bytes_of(name: str, before: int, after: int) -> ChangeRow:
     )
 
 
-def _layers_title(layers: model.LayersChange | None) -> str:
+def _layers_title(layers: diff.LayersChange | None) -> str:
     if layers is None:
         return "Layers"
     hidden = ""
@@ -346,7 +345,7 @@ def _layers_title(layers: model.LayersChange | None) -> str:
     return f"Layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
-def _layer(change: model.LayerChange) -> ChangeRow:
+def _layer(change: diff.LayerChange) -> ChangeRow:
     sizes = [size(s) for s in (change.size_before, change.size_after) if s is not None]
     return ChangeRow(
         SIGNS[change.change],
@@ -357,13 +356,13 @@ def _layer(change: model.LayerChange) -> ChangeRow:
     )
 
 
-def _base(comparison: model.Comparison) -> Iterator[ChangeRow]:
+def _base(comparison: diff.Comparison) -> Iterator[ChangeRow]:
     before, after = comparison.before.base, comparison.after.base
     if before is not None and after is not None and before != after:
         yield ChangeRow("~", "base", f"{before} -> {after}", is_loud=True)
 
 
-def _variable(change: model.VariableChange) -> ChangeRow:
+def _variable(change: diff.VariableChange) -> ChangeRow:
     before, after = (
         cut(value, _LONGEST) if value is not None else "" for value in (change.before, change.after)
     )

@@ -1,1 +1,0 @@
-"""Reports of `diff`: a comparison, and drift between targets; data and formats."""
