@@ -28,6 +28,7 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
     FleetState,
     FleetWork,
+    bytes_more,
     finding_order,
 )
 from buildmatrix.reports.run.model import ReportTool
@@ -61,12 +62,6 @@ def drift_between(before: FleetReport, after: FleetReport) -> FleetDrift:
         changes=tuple(sorted(changes, key=_order_change)),
         notes=tuple(_notes(before, after, changes)),
     )
-
-
-def bytes_more(change: FleetChange) -> int:
-    """Unused bytes that a pull has more than before; negative for less."""
-    before = change.before.unusable_download if change.before is not None else 0
-    return (change.after.unusable_download if change.after is not None else 0) - before
 
 
 def _pairs(

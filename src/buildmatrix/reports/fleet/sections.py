@@ -10,9 +10,15 @@ from urllib.parse import urlencode
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.reports import markdown, terminal
 from buildmatrix.reports.fleet.answer import FleetAnswer, FleetCause, NodeAnswer, ReasonGroup
-from buildmatrix.reports.fleet.assembly import bytes_more
-from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
-from buildmatrix.reports.fleet.totals import running
+from buildmatrix.reports.fleet.model import (
+    Change,
+    ChangeEnd,
+    FleetChange,
+    FleetReport,
+    FleetResult,
+    bytes_more,
+    running,
+)
 from buildmatrix.reports.markdown import plain, rich
 from buildmatrix.reports.page import vendor_name
 from buildmatrix.reports.sections import (
