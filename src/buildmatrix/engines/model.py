@@ -275,7 +275,7 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 @contextmanager
 def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
     """Open the files of a saved image; of several, the one for the platform `wanted`."""
-    from buildmatrix.images.layers.saved_image import SavedImage
+    from buildmatrix.images.saved_image import SavedImage
 
     with SavedImage(path, wanted) as image:
         yield image.tree()
@@ -298,8 +298,8 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 
     Raises OSError and the engine's errors.
     """
-    from buildmatrix.images.layers.image import LayerReader, read_export
-    from buildmatrix.images.layers.merging import add_layers, merge_layers
+    from buildmatrix.images.image import LayerReader, read_export
+    from buildmatrix.images.merging import add_layers, merge_layers
     from buildmatrix.images.store.cache import Cache
 
     reader = LayerReader(Cache(None), names_only=True)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine, ImageFacts, OpenTree
     from buildmatrix.facts.inventory.model import Inventory
     from buildmatrix.facts.trees.base import Tree
-    from buildmatrix.images.layers.image import LayerBlob, LayerReader
-    from buildmatrix.images.layers.saved_image import Configuration
+    from buildmatrix.images.image import LayerBlob, LayerReader
     from buildmatrix.images.oci.documents import Descriptor, ImageIndex, Manifest, Platform
+    from buildmatrix.images.saved_image import Configuration
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.net.registry.manifests import ManifestBytes
     from buildmatrix.net.registry.mirrors import Reference
@@ -55,7 +55,7 @@ def wanted_platform(options: ReadingOptions) -> Platform | None:
 
 def layer_reader(options: ReadingOptions) -> LayerReader:
     """Reads the layers that are not known here."""
-    from buildmatrix.images.layers.image import LayerReader
+    from buildmatrix.images.image import LayerReader
     from buildmatrix.images.store.cache import Cache
 
     cache = options.cache()
@@ -104,8 +104,8 @@ class ImageArchive(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
-        from buildmatrix.images.layers.image import read_saved_layers
-        from buildmatrix.images.layers.saved_image import SavedImage
+        from buildmatrix.images.image import read_saved_layers
+        from buildmatrix.images.saved_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
             layers = read_saved_layers(image, options.progress)
@@ -171,7 +171,7 @@ class DockerImage(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: the engine exports it, and the layers pass by."""
-        from buildmatrix.images.layers.image import read_export
+        from buildmatrix.images.image import read_export
 
         engine, cache = options.engine(), options.cache()
         image = self._image(engine)
@@ -289,7 +289,7 @@ class ImageDocuments(Struct, frozen=True):
 
     def layers(self, registry: Registry) -> list[LayerBlob]:
         """Its layers, the lowest first; nothing of them is read yet."""
-        from buildmatrix.images.layers.image import LayerBlob
+        from buildmatrix.images.image import LayerBlob
 
         return [
             LayerBlob(layer.digest, layer.size, partial(registry.blob, self.reference, layer))
@@ -336,9 +336,9 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.images.layers.saved_image import read_configuration
     from buildmatrix.images.oci import documents as oci
     from buildmatrix.images.oci.documents import check_configuration
+    from buildmatrix.images.saved_image import read_configuration
 
     wanted = _wanted(platform)
     entry: Descriptor | None = None

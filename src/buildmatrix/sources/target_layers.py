@@ -304,8 +304,8 @@ def _read_layers(
 
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Return True if an image has the layers of an earlier one, apart from labels and variables."""
-    from buildmatrix.images.layers.merging import layered_paths
-    from buildmatrix.images.layers.saved_image import format_instruction
+    from buildmatrix.images.merging import layered_paths
+    from buildmatrix.images.saved_image import format_instruction
 
     # Search each step after the previous one.
     steps = iter([format_instruction(created_by) for created_by, _ in image.history])

@@ -23,7 +23,7 @@ from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part
 from buildmatrix.cli.options import CommandSettings, add_global_options
 from buildmatrix.cli.progress import Ticker, progress
 from buildmatrix.facts.inventory.workers import COMPANIONS
-from buildmatrix.images.layers.image import LayerBlob, LayerReader
+from buildmatrix.images.image import LayerBlob, LayerReader
 from buildmatrix.images.store.cache import Cache
 
 MB = 1_000_000

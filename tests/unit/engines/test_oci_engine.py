@@ -53,9 +53,9 @@ from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
 from buildmatrix.images import store as inventories
-from buildmatrix.images.layers.saved_image import SavedImage
 from buildmatrix.images.oci.documents import MANIFEST, MAX_DOCUMENT, encode
 from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.saved_image import SavedImage
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.net.registry.client import Registry
 

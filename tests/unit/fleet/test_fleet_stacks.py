@@ -24,7 +24,7 @@ from buildmatrix.fleet.judging import ImageQuestion, judge
 from buildmatrix.fleet.model import Subject, WorkerSettings
 from buildmatrix.fleet.stacks import Stacks, is_relevant_variable
 from buildmatrix.fleet.work import judge_image, resolve
-from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.images.image import LayerReader
 from buildmatrix.matrix.model import NodeClass, Position
 from buildmatrix.reports.fleet.model import FleetResult
 

@@ -29,7 +29,6 @@ from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import members
-from buildmatrix.images.layers.saved_image import digest_from_path
 from buildmatrix.images.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
@@ -42,6 +41,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.images.oci.layers import BlockWriter
 from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.saved_image import digest_from_path
 from buildmatrix.net.registry.client import Registry
 
 # Conversion of a `docker save` archive to an image layout

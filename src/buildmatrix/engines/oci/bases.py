@@ -18,7 +18,6 @@ from buildmatrix.engines.oci.base_files import LayerNotes, read_layer
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.images.layers.saved_image import check_saved, iter_archive_files
 from buildmatrix.images.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
@@ -41,6 +40,7 @@ from buildmatrix.images.oci.documents import (
 )
 from buildmatrix.images.oci.layers import StoredLayer
 from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
+from buildmatrix.images.saved_image import check_saved, iter_archive_files
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 

@@ -46,16 +46,16 @@ from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity,
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store as inventories
-from buildmatrix.images.layers.saved_image import read_configuration
 from buildmatrix.images.oci.documents import Descriptor, this_platform
 from buildmatrix.images.oci.layers import iter_archive
+from buildmatrix.images.saved_image import read_configuration
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 
 if TYPE_CHECKING:
-    from buildmatrix.images.layers.image import LayerReader
+    from buildmatrix.images.image import LayerReader
 
 
 class BuildLog:
@@ -397,13 +397,13 @@ class OciEngine:
 
     @cached_property
     def _reader(self) -> LayerReader:
-        from buildmatrix.images.layers.image import LayerReader
+        from buildmatrix.images.image import LayerReader
 
         return LayerReader(self._cache)
 
     def _inventory(self, image: Descriptor) -> Inventory:
         """Read an image; facts of layers are cached by digest, and shared by images."""
-        from buildmatrix.images.layers.image import LayerBlob
+        from buildmatrix.images.image import LayerBlob
 
         blobs = [
             LayerBlob(layer.digest, layer.size, partial(self._images.blob, layer))

@@ -22,10 +22,10 @@ from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees import archive
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import Unreadable
-from buildmatrix.images.layers.image import LayerReader, read_export
-from buildmatrix.images.layers.layer_facts import read_layer
-from buildmatrix.images.layers.merging import add_layers, merge_layers
-from buildmatrix.images.layers.saved_image import Configuration, SavedImage, format_instruction
+from buildmatrix.images.image import LayerReader, read_export
+from buildmatrix.images.layer_facts import read_layer
+from buildmatrix.images.merging import add_layers, merge_layers
+from buildmatrix.images.saved_image import Configuration, SavedImage, format_instruction
 from buildmatrix.images.store.cache import Cache
 
 if sys.version_info >= (3, 14):

@@ -15,9 +15,9 @@ from layer_archives import Entry, hard, link, special, tar
 from buildmatrix.facts.trees import archive, archive_layers, decompression
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import File, Symlink, Trouble, Unreadable
-from buildmatrix.images.layers import saved_image
-from buildmatrix.images.layers.saved_image import SavedImage
+from buildmatrix.images import saved_image
 from buildmatrix.images.oci.documents import Platform
+from buildmatrix.images.saved_image import SavedImage
 
 
 def blob(data: bytes) -> tuple[str, dict[str, object]]:

@@ -15,8 +15,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.trees.archive import DirectoryTree
-from buildmatrix.images.layers.image import LayerBlob, LayerReader
-from buildmatrix.images.layers.saved_image import Configuration
+from buildmatrix.images.image import LayerBlob, LayerReader
+from buildmatrix.images.saved_image import Configuration
 from buildmatrix.images.store.cache import Cache
 
 #: Name → bytes of a file; other kinds are TarInfo.

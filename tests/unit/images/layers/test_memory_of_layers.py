@@ -12,8 +12,8 @@ import pytest
 from layer_archives import Blobs, configuration, differences, of_folder, tar, unpack
 
 from buildmatrix.facts.trees.archive import Spool
-from buildmatrix.images.layers.image import LayerReader
-from buildmatrix.images.layers.merging import merge_layers
+from buildmatrix.images.image import LayerReader
+from buildmatrix.images.merging import merge_layers
 from buildmatrix.images.store.cache import Cache
 
 SITE = "usr/lib/python3/dist-packages"

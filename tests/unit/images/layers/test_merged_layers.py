@@ -43,9 +43,9 @@ from buildmatrix.facts.inventory.collect import collect, is_content_read
 from buildmatrix.facts.trees import archive_layers
 from buildmatrix.facts.trees.archive import BytesSource, DirectoryTree
 from buildmatrix.facts.trees.base import RandomAccess, Unreadable
-from buildmatrix.images.layers import image, layer_facts
-from buildmatrix.images.layers.image import LayerReader
-from buildmatrix.images.layers.layer_facts import decompress
+from buildmatrix.images import image, layer_facts
+from buildmatrix.images.image import LayerReader
+from buildmatrix.images.layer_facts import decompress
 from buildmatrix.images.store.cache import Cache
 
 if sys.version_info >= (3, 14):

@@ -10,7 +10,7 @@ from test_merged_layers import SITE, metadata
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Statements, encode
-from buildmatrix.images.layers.image import LayerReader
+from buildmatrix.images.image import LayerReader
 from buildmatrix.images.store import decode
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache

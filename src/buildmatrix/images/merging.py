@@ -27,8 +27,8 @@ from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.archive_layers import HiddenFile, LayeredTree
 from buildmatrix.facts.trees.base import File, Unreadable
 from buildmatrix.facts.trees.tar import TarMember
-from buildmatrix.images.layers.layer_facts import KINDS, LayerFacts, decompress
-from buildmatrix.images.layers.saved_image import Configuration
+from buildmatrix.images.layer_facts import KINDS, LayerFacts, decompress
+from buildmatrix.images.saved_image import Configuration
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.folder import PythonAnswers
 

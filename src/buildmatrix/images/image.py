@@ -28,16 +28,16 @@ from buildmatrix.facts.trees.archive_layers import MAX_ENTRIES
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import TarMember
-from buildmatrix.images.layers.layer_facts import LAYER_FACTS, LayerFacts, read_layer
-from buildmatrix.images.layers.merging import merge_inventory
-from buildmatrix.images.layers.saved_image import (
+from buildmatrix.images.layer_facts import LAYER_FACTS, LayerFacts, read_layer
+from buildmatrix.images.merging import merge_inventory
+from buildmatrix.images.oci.documents import MAX_DOCUMENT
+from buildmatrix.images.saved_image import (
     Configuration,
     SavedImage,
     digest_from_path,
     find_image,
     iter_archive_files,
 )
-from buildmatrix.images.oci.documents import MAX_DOCUMENT
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.images.store.folder import PythonAnswers
@@ -120,7 +120,7 @@ class LayerReader:
         self._passed = 0
         self._total: int | None = None
         self._started = time.monotonic()
-        version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store', 'images/layers')}"
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'images')}"
         self._store = cache.store(
             "layers", version, limit=MAX_CACHED_BYTES, age=90 * DAY, by_use=True
         )
@@ -264,7 +264,7 @@ def _inventory_key(configuration: Configuration, layers: Sequence[LayerFacts]) -
         sorted(configuration.labels.items()),
         configuration.digests,
         configuration.instructions,
-        source_digest("images/layers"),
+        source_digest("images"),
     )
     return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"
 
