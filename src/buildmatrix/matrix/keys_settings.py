@@ -154,8 +154,15 @@ class TargetSettings(Table):
     )
     system_packages: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.SYSTEM_PACKAGE, template=True)),
-        "Debian packages that are installed in the final stage, with `=version` where it matters.",
+        "Packages of the base image's distribution that are installed in the final stage, with "
+        "`=version` (dnf: `-version`) where it matters.",
         merge="add",
+    )
+    package_manager: SourceText | None = maybe(
+        text(kinds.PACKAGE_MANAGER),
+        "What installs system packages, and Python where the base lacks it; `dnf` is microdnf "
+        "where the base has only that.",
+        otherwise="that of the distribution in the base image's name, or `apt` if there is none",
     )
     env: dict[str, SourceText] | None = maybe(
         named(kinds.VARIABLE, text(kinds.VALUE, template=True)),

@@ -297,14 +297,16 @@ SOURCE = Kind(
 )
 # Other tools write `90` and `sm90`; such names would be missing in every image.
 ARCH = Kind("a GPU architecture", "sm_90", r"(?!sm[0-9]|compute[0-9])[a-z][a-z0-9_.:+-]*", 64)
-# Debian Policy 5.6.1 (names) and 5.6.12 (versions).
+# Names and versions of Debian packages (Debian Policy 5.6.1 and 5.6.12) and of RPMs; what a base
+# image takes depends on its package manager (`render.quoting.packages`).
 SYSTEM_PACKAGE = Kind(
-    "the name of a Debian package",
+    "the name of a system package",
     "libgomp1",
-    r"[a-z0-9][a-z0-9+.-]+(?:=[0-9][A-Za-z0-9.+:~-]*)?",
+    r"[A-Za-z0-9][A-Za-z0-9+._~^:-]+(?:=[0-9][A-Za-z0-9.+_~^:-]*)?",
     200,
     _system_package,
 )
+PACKAGE_MANAGER = Kind("a package manager of a base image", "dnf", choices=("apt", "dnf", "zypper"))
 VARIABLE = Kind("the name of an environment variable", "OMP_NUM_THREADS", r"[A-Za-z_][A-Za-z0-9_]*")
 VARIABLE_GLOB = Kind("a pattern for variable names", "NVIDIA_*", r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 #: Labels of images: `scan` and `why` trust those that buildmatrix wrote.

@@ -24,6 +24,8 @@ PolicySeverity = Literal["error", "warning", "note", "off"]
 #: The least severity of findings that make a run fail.
 FailOn = Literal["error", "warning", "note", "never"]
 PinnedBases = Literal["digest", "tag", "none"]
+#: What installs system packages in a base image; `dnf` is microdnf where the base has only that.
+PackageManager = Literal["apt", "dnf", "zypper"]
 
 #: Folder of local state (`sources.state_folder`), and the default folder of generated files;
 #: relative to the specification.
@@ -293,6 +295,8 @@ class Target(Struct, frozen=True, kw_only=True):
     torch: str | None = None
     archs: tuple[str, ...] = ()
     system_packages: tuple[str, ...] = ()
+    #: That of both base images, or None for what their names say.
+    package_manager: PackageManager | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Template name (`cuda.Dockerfile.j2`) or a path of the user's own.

@@ -158,7 +158,8 @@ def test_every_sentence_of_the_table_can_be_filled_in() -> None:
         assert symptom.text.format("whole", **named)
 
 
-#: What commands printed in Debian 12, dash being its shell; the build step's words are real.
+#: What commands printed in Debian 12, dash being its shell; the build step's words are real. dnf is
+#: 4.14, microdnf 3.10.1 and zypper 1.14.42.
 PRINTED = {
     "no-network": (
         "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Temporary "
@@ -173,6 +174,24 @@ PRINTED = {
         "/bin/sh: 1: /opt/venv/bin/python: not found",
         "does not have its Python where the build image has it",
     ),
+    "no-dnf": ("/bin/sh: 1: microdnf: not found", "name its `package-manager`"),
+    "dnf": (
+        "No match for argument: python3.13\nError: Unable to find a match: python3.13",
+        "the base image has no Python 3.13",
+    ),
+    "microdnf": (
+        "error: No package matches 'none-such'",
+        "no package none-such; check `system-packages`",
+    ),
+    "zypper": (
+        "'none-such' not found in package names. Trying capabilities.\n"
+        "No provider of 'none-such' found.",
+        "no package none-such; check `system-packages`",
+    ),
+    "unsigned": (
+        "Package evil-1.0-1.noarch.rpm is not signed\nError: GPG check FAILED",
+        "Package evil-1.0-1.noarch.rpm is not signed",
+    ),
     "python-virtual": (
         "E: Package 'python3.13' has no installation candidate",
         "the base image has no Python 3.13",
@@ -181,7 +200,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("case", PRINTED)
-def test_a_base_that_cannot_have_the_targets_python_is_told_in_our_words(case: str) -> None:
+def test_packages_that_a_base_cannot_have_are_told_in_our_words(case: str) -> None:
     printed, told = PRINTED[case]
     failed = FailedStep(
         "[final 3/8] RUN set -eu",

@@ -329,6 +329,19 @@ def test_what_only_a_builder_can_do_is_refused_before_anything_is_fetched(tmp_pa
     assert not (tmp_path / "store/images/layout").exists()
 
 
+def test_rpm_packages_are_refused_with_the_engine_that_installs_them(tmp_path: Path) -> None:
+    settings = 'runtime = "any"\npackage-manager = "dnf"\n'
+    world = make_world(tmp_path / "one", SPEC.replace('runtime = "any"', settings))
+    assert engine_of(world).refusals([job_of(world)]) == {}
+
+    settings += 'system-packages = ["libgomp"]'
+    world = make_world(tmp_path / "other", SPEC.replace('runtime = "any"', settings))
+    (error,) = engine_of(world).refusals([job_of(world)]).values()
+    assert isinstance(error, SpecError)
+    assert "the engine `oci` cannot install RPM packages (libgomp)" in error.message
+    assert "--engine docker" in error.message
+
+
 # Base images
 
 

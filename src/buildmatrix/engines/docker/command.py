@@ -127,6 +127,11 @@ IN_ERRORS = (
         "the Dockerfile cannot be read: {0}",
     ),
 )
+#: apt-get install (apt-private/private-install.cc), dnf (dnf/base.py), microdnf and zypper.
+_NO_PACKAGE = (
+    r"(?:E: Unable to locate package |E: Package '|No match for argument: |No package matches '"
+    r"|No provider of ')"
+)
 #: Output of a failed command.
 IN_OUTPUT = (
     # uv, crates/uv-distribution: the bytes are not those that were locked.
@@ -153,12 +158,11 @@ IN_OUTPUT = (
         "the package lists of the base image's distribution cannot be fetched from the build step "
         "({url}); check the builder's network and proxy (--network)",
     ),
-    # dash, bash and busybox, for a distribution without apt.
+    # dash, bash and busybox, for a distribution with another package manager, or none.
     Symptom(
-        r"\bapt-get: (?:command )?not found",
-        "the base image lacks the target's Python or a system package, and it has no apt-get to "
-        "install it with; choose a Debian or Ubuntu base or one that has that Python, or write a "
-        "`template` of your own",
+        r"\b(?P<name>apt-get|microdnf|zypper): (?:command )?not found",
+        "the base image lacks the target's Python or a system package, and it has no {name} to "
+        "install it with; name its `package-manager`, or choose a base that has that Python",
     ),
     # dash, bash and busybox again: what the environment's interpreter is a link to is not there.
     Symptom(
@@ -166,15 +170,14 @@ IN_OUTPUT = (
         "the final base image does not have its Python where the build image has it, so the "
         "environment that was made there finds none; use bases of one family under `base`",
     ),
-    # apt-get install (apt-private/private-install.cc).
     Symptom(
-        r"E: (?:Unable to locate package |Package ')python(?P<version>3\.\d+)\b",
+        _NO_PACKAGE + r"python(?P<version>3\.?\d+)\b",
         "the base image has no Python {version}, and its distribution has no package of it; choose "
         "a base that has (Ubuntu 22.04: 3.10, Debian 12: 3.11, Ubuntu 24.04: 3.12, Debian 13: "
-        "3.13), or another `python`",
+        "3.13, UBI 9: 3.11 and 3.12), or another `python`",
     ),
     Symptom(
-        r"E: Unable to locate package (?P<name>\S+)",
+        _NO_PACKAGE + r"(?P<name>[^\s']+)",
         "the distribution of the base image has no package {name}; check `system-packages`",
     ),
     # shadow, src/useradd.c.

@@ -23,6 +23,7 @@ from buildmatrix.engines.render.dockerfile import (
     builtin_templates,
     dockerfile,
     make_environment,
+    package_manager,
     render_piece,
     template_of,
 )
@@ -70,7 +71,7 @@ class Account(Step):
 
 @dataclass(frozen=True, slots=True)
 class SystemPackages(Step):
-    """Add Debian packages; the base must have the target's Python."""
+    """Add system packages; the base must have the target's Python."""
 
     names: tuple[str, ...]
 
@@ -123,8 +124,8 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
 
 
 _MACROS: Final = '{% import "_macros.j2" as pieces %}'
+_PACKAGES_CALL: Final = '{{ pieces.packages(target.python, ["' + _PACKAGES + '"], manager) }}'
 _CALLS: Final = {
-    "packages": '{{ pieces.packages(target.python, ["' + _PACKAGES + '"]) }}',
     "install": "{{ pieces.install(target) }}",
     "account": "{{ pieces.account(target.user) }}",
     "check": 'RUN /opt/venv/bin/python -c ""',
@@ -152,9 +153,13 @@ class _RecipeReader:
         }
         self._steps: list[Step] = []
         self._problems: list[Problem] = []
-        ((_, packages),) = self._macros["packages"]
-        before, after = map(re.escape, packages.split(_PACKAGES))
-        self._packages = re.compile(f"{before}([a-z0-9][a-z0-9+.:=~A-Z -]*|){after}")
+        #: Forms of the step that adds packages: a base may have another manager than the other.
+        self._packages = []
+        for image in (target.base.build, target.base.final):
+            values = {"target": target, "manager": package_manager(target, image)}
+            (step,) = instructions(render_piece(environment, _MACROS + _PACKAGES_CALL, values))
+            before, after = map(re.escape, step.text.split(_PACKAGES))
+            self._packages.append(re.compile(f"{before}([A-Za-z0-9+._^~:= -]*){after}"))
 
     def recipe(self) -> Recipe:
         try:
@@ -193,10 +198,10 @@ class _RecipeReader:
             elif instruction.keyword == "RUN" and self._is(instruction, "install"):
                 needed.discard((instruction.flags, instruction.text))
             elif instruction.keyword == "RUN" and not instruction.flags:
-                names = self._packages.fullmatch(instruction.text)
+                names = self._package_names(instruction)
                 # A compiler is only for packages without a wheel, which are refused by name.
                 is_compiled = any(package.source_only for package in self._lock.packages)
-                if names is None or (names[1] and not is_compiled):
+                if names is None or (names and not is_compiled):
                     self._refuse(instruction)
             elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
                 self._refuse(instruction)
@@ -248,11 +253,17 @@ class _RecipeReader:
             return Account(instruction, self._target.user)
         if self._is(instruction, "check"):
             return None  # what it checks is made here
-        names = None if instruction.flags else self._packages.fullmatch(instruction.text)
+        names = self._package_names(instruction)
         if names is None:
             self._refuse(instruction)
             return None
-        return SystemPackages(instruction, tuple(names[1].split()))
+        return SystemPackages(instruction, names)
+
+    def _package_names(self, instruction: DockerfileInstruction) -> tuple[str, ...] | None:
+        """Return the packages that a RUN of our macro names; None for any other RUN."""
+        matches = (pattern.fullmatch(instruction.text) for pattern in self._packages)
+        match = None if instruction.flags else next(filter(None, matches), None)
+        return None if match is None else tuple(match[1].split())
 
     def _copy(self, instruction: DockerfileInstruction) -> Step | None:
         paths = _listed(instruction.text)
@@ -299,17 +310,22 @@ class _RecipeReader:
     def _check_packages(self) -> None:
         """Add problems of packages that cannot be installed here."""
         target = self._target.id
+        is_apt = package_manager(self._target, self._target.base.final) == "apt"
         for step in self._steps:
-            if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
-                self._problems.append(
-                    Problem(
-                        f"{target}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
-                        f"and this machine has no {missing[0]}",
-                        self._spec.dockerfile(target),
-                        step.at.line,
-                        hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
-                    )
-                )
+            if not isinstance(step, SystemPackages) or not step.names:
+                continue
+            names = ", ".join(step.names)
+            if not is_apt:
+                message = f"the engine `oci` cannot install RPM packages ({names})"
+                hint = f"take a base that has them, or {WITH_DOCKER}"
+            elif missing := missing_programs():
+                message = f"Debian packages ({names}) are resolved by apt, and this machine has no "
+                message += missing[0]
+                hint = f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}"
+            else:
+                continue
+            place = self._spec.dockerfile(target), step.at.line
+            self._problems.append(Problem(f"{target}: {message}", *place, hint=hint))
         for package in self._lock.packages:
             why = refusal(package, self._target)
             if why is not None:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -43,7 +44,7 @@ from buildmatrix.engines.render.quoting import (
 from buildmatrix.facts.files import keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import DEFAULT_OUTPUT, Spec, Target
+from buildmatrix.matrix.model import DEFAULT_OUTPUT, PackageManager, Spec, Target
 
 
 def bake_name(target: str) -> str:
@@ -251,6 +252,10 @@ def dockerfile(
     variables = {
         "target": add_build_parts(target, build),
         "backend": build,
+        "package_managers": {
+            "build": package_manager(target, target.base.build),
+            "final": package_manager(target, target.base.final),
+        },
         "lock": lock,
         "labels": labels(spec, target, lock),
         "tools": spec.tools,
@@ -273,6 +278,26 @@ def add_build_parts(target: Target, build: BackendBuild) -> Target:
         user=replace(target.user, groups=groups),
         system_packages=tuple(dict.fromkeys((*build.packages, *target.system_packages))),
     )
+
+
+#: Words in the names of images whose distribution has RPMs.
+_DNF = re.compile(
+    r"(?<![a-z])(ubi\d|rhel|redhat|rocky|alma|centos|fedora|oraclelinux|amazonlinux|manylinux_2_28)"
+)
+_ZYPPER = re.compile(r"(?<![a-z])(opensuse|suse|sles?\d*|bci)(?![a-z])")
+
+
+def package_manager(target: Target, image: str) -> PackageManager:
+    """Return the package manager of one of the target's base images.
+
+    It is what the specification says, else that of the distribution in the image's name, else apt.
+    """
+    if target.package_manager is not None:
+        return target.package_manager
+    name = image.partition("@")[0].lower()
+    if _DNF.search(name):
+        return "dnf"
+    return "zypper" if _ZYPPER.search(name) else "apt"
 
 
 def template_of(root: Path, target: Target) -> str:

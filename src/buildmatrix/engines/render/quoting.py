@@ -37,7 +37,22 @@ _IMAGE = re.compile(
 )
 #: A mount option is CSV inside a flag inside a line that the shell lexer splits.
 _MOUNT_PATH = re.compile(r"[A-Za-z0-9._/+@-]+")
-_DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+:~-]+)?")
+#: Package manager → kind of its packages, and their names on its command line. Characters that a
+#: shell would read are in none of them.
+_SYSTEM_PACKAGES = {
+    "apt": (
+        "a Debian package",
+        re.compile(r"[a-z0-9][a-z0-9+.-]*(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+:~-]+)?"),
+    ),
+    "dnf": (
+        "an RPM package, `name` or `name-version`",
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9+._^~:-]*"),
+    ),
+    "zypper": (
+        "an RPM package, `name` or `name=version`",
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?:=[A-Za-z0-9+._^~:-]+)?"),
+    ),
+}
 
 
 class Unquotable(ValueError):
@@ -101,10 +116,14 @@ def shell(value: str | Iterable[str]) -> Markup:
     return _mark_finished(" ".join(shlex.quote(_no_control(word)) for word in words))
 
 
-def packages(values: Iterable[str]) -> Markup:
-    """Check Debian package names, `libgomp1` or `libnccl2=2.27.3-1+cuda12.8`, as shell words."""
-    names = [_check(_DEBIAN_PACKAGE, v, "is not the name of a Debian package") for v in values]
-    return _mark_finished(" ".join(names))  # The pattern leaves nothing that a shell would read.
+def packages(values: Iterable[str], manager: str = "apt") -> Markup:
+    """Check names of packages, `libgomp1` or `libnccl2=2.27.3-1+cuda12.8`, as shell words.
+
+    `manager` is "apt", "dnf" or "zypper".
+    """
+    kind, pattern = _SYSTEM_PACKAGES[manager]
+    why = f"is not the name of {kind}"
+    return _mark_finished(" ".join(_check(pattern, value, why) for value in values))
 
 
 def mount_path(value: str) -> Markup:

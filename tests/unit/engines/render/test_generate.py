@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,12 +22,13 @@ from buildmatrix.engines.render.dockerfile import (
     dockerignore,
     generate,
     make_environment,
+    package_manager,
     scan_name,
     write,
 )
 from buildmatrix.engines.render.quoting import Ignored
 from buildmatrix.judge import sizes
-from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.matrix.model import PackageManager, Spec, Target
 
 
 def files_of(spec: Spec) -> dict[str, bytes]:
@@ -181,6 +183,75 @@ def test_compilers_are_installed_only_where_something_is_built_from_source(tmp_p
     assert "build-essential" not in with_wheels
     assert "build-essential python3.12-dev" in from_source.split(" AS final\n")[0]
     assert "build-essential" not in from_source.split(" AS final\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("image", "manager"),
+    [
+        ("nvidia/cuda:12.8.1-base-ubi9", "dnf"),
+        ("registry.example.com/mirror/ubi9/ubi-minimal:9.6", "dnf"),
+        ("rocm/dev-almalinux-8:7.2.4-complete", "dnf"),
+        ("rockylinux:9-minimal@sha256:" + "5e" * 32, "dnf"),
+        ("quay.io/centos/centos:stream9", "dnf"),
+        ("registry.suse.com/bci/python:3.12", "zypper"),
+        ("opensuse/leap:15.6", "zypper"),
+        ("nvidia/cuda:12.8.1-base-ubuntu24.04", "apt"),
+        ("registry.example.com/acme/cubicle:1", "apt"),
+        ("registry.example.com/isles/sleeper:1", "apt"),
+    ],
+)
+def test_a_base_gets_the_package_manager_of_its_distribution(image: str, manager: str) -> None:
+    assert package_manager(CPU, image) == manager
+    assert package_manager(replace(CPU, package_manager="zypper"), image) == "zypper"
+
+
+@pytest.mark.parametrize(
+    ("manager", "name", "message"),
+    [
+        ("apt", "mesa-libGLU", "`mesa-libGLU` is not the name of a Debian package"),
+        ("dnf", "libgomp=1", "`libgomp=1` is not the name of an RPM package, `name` or `name-vers"),
+        ("zypper", "a^b", "`a^b` is not the name of an RPM package, `name` or `name=version`"),
+    ],
+)
+def test_a_name_of_another_distributions_package_is_refused(
+    manager: PackageManager, name: str, message: str, tmp_path: Path
+) -> None:
+    one = replace(CPU, package_manager=manager, system_packages=(name,))
+    with pytest.raises(SpecError) as caught:
+        text_of(tmp_path, one)
+    assert message in caught.value.message
+
+
+STUB = """#!/bin/sh
+echo "${0##*/} $*" >> "$ROOT/calls"
+case "$*" in *install*) for name in python3.12 useradd; do cp "$0" "$ROOT/$name"; done;; esac
+"""
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+@pytest.mark.parametrize("program", ["dnf", "microdnf", "zypper"])
+def test_rpms_are_installed_only_if_the_base_lacks_them(
+    program: str, has_python: bool, tmp_path: Path
+) -> None:
+    manager: PackageManager = "zypper" if program == "zypper" else "dnf"
+    text = text_of(tmp_path, replace(CPU, package_manager=manager))
+    step = next(a for keyword, a in instructions(text) if keyword == "RUN" and "wanted" in a)
+    for name in [program, *(["python3.12", "useradd"] if has_python else [])]:
+        (tmp_path / name).write_text(STUB)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "rm").symlink_to("/bin/true")
+    (tmp_path / "cp").symlink_to("/bin/cp")
+    environment = {"PATH": str(tmp_path), "ROOT": str(tmp_path)}
+    subprocess.run(["/bin/sh", "-c", step], env=environment, check=True)
+    calls = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
+    dnf = "install --assumeyes --setopt=install_weak_deps=0 --setopt=*.gpgcheck=1"
+    expected = {
+        "dnf": f"dnf {dnf} python3.12 shadow-utils\ndnf clean all\n",
+        "microdnf": f"microdnf {dnf} python3.12 shadow-utils\nmicrodnf clean all\n",
+        "zypper": "zypper --non-interactive install --no-recommends python312 shadow\n"
+        "zypper clean --all\n",
+    }
+    assert calls == ("" if has_python else expected[program])
 
 
 def ignore_lines(root: Path, one: Target, **more: str) -> list[str]:

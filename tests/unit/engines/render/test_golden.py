@@ -14,7 +14,7 @@ from render_cases import BACKENDS, CPU, CUDA, lock_of, spec_of
 
 from buildmatrix.base.data import replace
 from buildmatrix.engines.render.dockerfile import generate
-from buildmatrix.matrix.model import Target
+from buildmatrix.matrix.model import Base, Target
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
@@ -38,9 +38,17 @@ ENTRYPOINT {{ ["tini", "--"] | json_array }}
 {% endblock %}
 """
 
+UBI = replace(
+    CUDA,
+    base=Base("nvidia/cuda:12.8.1-devel-ubi9", "registry.access.redhat.com/ubi9/ubi-minimal:9.6"),
+    system_packages=("libgomp", "mesa-libGLU-9.0.1"),
+)
+SUSE = replace(CPU, base=Base("registry.suse.com/bci/bci-base:15.7", "example.com/bci:15.7"))
+
 CASES: dict[str, tuple[tuple[Target, ...], bool]] = {
     "backends": (BACKENDS, False),
     "own-template": ((FROM_SOURCE,), True),
+    "rpm": ((UBI, SUSE), True),
     "no-targets": ((), False),
 }
 
