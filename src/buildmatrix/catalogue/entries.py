@@ -267,6 +267,8 @@ class BuildPart(CatalogueEntry, frozen=True):
     groups: tuple[str, ...] = ()
     #: Debian packages.
     packages: tuple[str, ...] = ()
+    #: The same by the names of Fedora and RHEL, for bases with dnf.
+    rpm_packages: tuple[str, ...] = ()
     #: Where a container runtime puts the libraries of the host: in front of LD_LIBRARY_PATH.
     library_folders: tuple[str, ...] = ()
 

@@ -18,7 +18,7 @@ SCHEMA = "buildmatrix/catalogue/1"
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
     *("shared", "files", "nodes", "folders"),
-    *("variables", "groups", "packages", "library-folders", "features"),
+    *("variables", "groups", "packages", "rpm-packages", "library-folders", "features"),
 )
 #: Keys with the meaning of an entry.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")

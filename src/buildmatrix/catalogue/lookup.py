@@ -343,8 +343,9 @@ class BackendBuild(Struct, frozen=True):
     final: tuple[BuildPart, ...] = ()
     #: Of the image's user.
     groups: tuple[str, ...] = ()
-    #: Debian packages of the image.
+    #: Debian packages of the image, and the same as dnf knows them.
     packages: tuple[str, ...] = ()
+    rpm_packages: tuple[str, ...] = ()
     #: Folder where a container runtime puts the libraries of the host.
     library_folders: tuple[str, ...] = ()
     #: Libraries that the host provides, and that no image should have.
@@ -377,6 +378,7 @@ def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
         final=tuple(part for part in in_image if part.variables),
         groups=_unique(part.groups for part in in_image),
         packages=_unique(part.packages for part in in_image),
+        rpm_packages=_unique(part.rpm_packages for part in in_image),
         library_folders=_unique(part.library_folders for part in in_image),
         host_libraries=_unique(
             entry.names for file in files for entry in file.libraries if entry.where == "host"

@@ -275,14 +275,19 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
     debian = dict.fromkeys(entry.debian for entry in entries)
     rpm = dict.fromkeys(entry.rpm for entry in entries)
     alpine = dict.fromkeys(entry.alpine for entry in entries)
-    line = f"system-packages = [{', '.join(map(quote, debian))}]"
+    plugged = [rows[name] for name in plugins if name in rows]
+    if any(package.kind == "rpm" for package in image.inventory.system_packages):
+        own, system, others_are = rpm, "RPMs", f"on Debian install {', '.join(debian)}"
+        further = dict.fromkeys(row.rpm for row in plugged if row.rpm not in rpm)
+    else:
+        own, system, others_are = debian, "Debian", f"of RPMs install {', '.join(rpm)}"
+        further = dict.fromkeys(row.debian for row in plugged if row.debian not in debian)
+    line = f"system-packages = [{', '.join(map(quote, own))}]"
     others = [name for name in names if name not in rows]
-    plugged = dict.fromkeys(rows[name].debian for name in plugins if name in rows)
-    further = [package for package in plugged if package not in debian]
     return Fix(
         "rebuild",
-        f"write `{line}` under [backend.{image.backend}] (Debian); of RPMs install "
-        f"{', '.join(rpm)}, on Alpine {', '.join(alpine)}"
+        f"write `{line}` under [backend.{image.backend}] ({system}); {others_are}, "
+        f"on Alpine {', '.join(alpine)}"
         + (f"; and install what provides {', '.join(others)}" if others else "")
         + (f"; if its plugins are used, add {', '.join(further)}" if further else ""),
         f"[backend.{image.backend}]\n{line}\n",

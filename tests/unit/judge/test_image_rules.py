@@ -446,6 +446,22 @@ def test_the_library_that_an_import_fails_on_is_named_with_its_package(
     assert one.fix.text.endswith("; if its plugins are used, add libice6, libx11-6")
 
 
+def test_an_image_of_rpms_gets_names_of_rpms() -> None:
+    tree = replace(
+        image(
+            of_opencv("cv2/cv2.abi3.so", ["libGL.so.1", "libSM.so.6"]),
+            of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libICE.so.6"]),
+        ),
+        system_packages=(SystemPackage("bash", "5.1.8-9.el9", "rpm"),),
+    )
+    fix = only(of_image(CPU, tree), "BM302").fix
+    assert fix is not None and fix.patch is not None
+    patch = tomllib.loads(fix.patch)
+    assert patch == {"backend": {"cpu": {"system-packages": ["libglvnd-glx", "libSM"]}}}
+    assert "(RPMs); on Debian install libgl1, libsm6, on Alpine" in fix.text
+    assert fix.text.endswith("; if its plugins are used, add libICE")
+
+
 def test_packages_are_named_where_only_plugins_lack_libraries() -> None:
     plugin = of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libSM.so.6", "libICE.so.6"])
     one = only(of_image(CPU, image(of_opencv("cv2/cv2.abi3.so", []), plugin)), "BM302")

@@ -271,12 +271,26 @@ def build_of(spec: Spec, target: Target) -> BackendBuild:
 
 
 def add_build_parts(target: Target, build: BackendBuild) -> Target:
-    """Return `target` with the packages and user groups that every image of its backend has."""
+    """Return `target` with the packages and user groups that every image of its backend has.
+
+    Raises `SpecError` if the catalogue does not know the packages of the base's distribution.
+    """
+    manager = package_manager(target, target.base.final)
+    packages = {"apt": build.packages, "dnf": build.rpm_packages}.get(manager, ())
+    if build.packages and not packages:
+        known = "Debian and RHEL" if build.rpm_packages else "Debian"
+        message = (
+            f"{target.id}: its image needs {', '.join(build.packages)}, known only for {known}"
+        )
+        hint = f"take a base of {known.replace(' and ', ' or ')}"
+        if at := target.base.final_at:
+            raise SpecError([Problem(message, at.file, at.line, at.column, hint=hint)])
+        raise SpecError([Problem(message, target.template, hint=hint)])
     groups = tuple(dict.fromkeys((*target.user.groups, *build.groups)))
     return replace(
         target,
         user=replace(target.user, groups=groups),
-        system_packages=tuple(dict.fromkeys((*build.packages, *target.system_packages))),
+        system_packages=tuple(dict.fromkeys((*packages, *target.system_packages))),
     )
 
 

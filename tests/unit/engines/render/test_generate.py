@@ -222,6 +222,14 @@ def test_a_name_of_another_distributions_package_is_refused(
     assert message in caught.value.message
 
 
+def test_packages_of_a_backend_have_the_names_of_its_base(tmp_path: Path) -> None:
+    one = replace(CPU, backend="opengl", template="opengl.Dockerfile.j2", package_manager="dnf")
+    assert 'wanted="libglvnd-egl libglvnd-glx"' in text_of(tmp_path, one)
+    with pytest.raises(SpecError) as caught:
+        text_of(tmp_path, replace(one, package_manager="zypper"))
+    assert "needs libegl1, libgl1, known only for Debian and RHEL" in caught.value.message
+
+
 STUB = """#!/bin/sh
 echo "${0##*/} $*" >> "$ROOT/calls"
 case "$*" in *install*) for name in python3.12 useradd; do cp "$0" "$ROOT/$name"; done;; esac
