@@ -278,6 +278,9 @@ class StartingBase(CatalogueEntry, frozen=True):
 
     #: With the placeholders of a specification: `{runtime.full}`, `{python}`.
     image: str
+    #: Name for `init --distribution`; `runtimes` and `torch` are then those of the backend's usual
+    #: base, whose name is empty.
+    distribution: str = ""
     #: As in a specification; none for a backend without version lines.
     runtimes: dict[str, dict[str, str]] = {}
     #: The Python versions that there are such images for; none where any will do.
@@ -286,7 +289,7 @@ class StartingBase(CatalogueEntry, frozen=True):
     optional: bool = False
     #: uv's name of the torch build, for projects with torch.
     torch: str = "cpu"
-    #: Debian packages that this image lacks.
+    #: Packages of its distribution that this image lacks.
     packages: tuple[str, ...] = ()
 
 

@@ -359,19 +359,23 @@ class BackendBuild(Struct, frozen=True):
     unbuildable: str | None = None
 
 
+def first_base(
+    catalogue: Catalogue, backend: str, distribution: str = ""
+) -> tuple[StartingBase | None, tuple[str, ...]]:
+    """Return the base image of a backend for `init`, with its sources; None if none is known."""
+    for file in catalogue.files.values():
+        for base in file.bases if file.backend == backend else ():
+            if base.distribution == distribution:
+                return base, tuple(file.sources[key] for key in base.source)
+    return None, ()
+
+
 def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
     """Return the build settings of `backend`, which need not be known."""
     files = [file for file in catalogue.files.values() if file.backend == backend]
     parts = [part for file in files for part in file.build]
     in_image = [part for part in parts if part.stage == "final"]
-    base, sources = next(
-        (
-            (base, tuple(file.sources[key] for key in base.source))
-            for file in files
-            for base in file.bases
-        ),
-        (None, ()),
-    )
+    base, sources = first_base(catalogue, backend)
     return BackendBuild(
         title=files[0].title if files else backend,
         build=tuple(part for part in parts if part.stage == "build" and part.variables),

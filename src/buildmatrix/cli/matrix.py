@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
     multiple=True,
     help="Write it for this backend of the catalogue. May be given more than once.",
 )
+@option(
+    "--distribution",
+    default="",
+    metavar="NAME",
+    help="Take base images of this distribution: ubi9, rockylinux9 or almalinux8.",
+)
 @option("--force", is_flag=True, help="Replace a specification that exists.")
 @option("--offline", is_flag=True, help="Do not query an index about torch, or any registry.")
 @click.pass_obj
@@ -45,6 +52,7 @@ def init_command(
     settings: CommandSettings,
     inputs: tuple[Path, ...],
     backends: tuple[str, ...],
+    distribution: str,
     force: bool,
     offline: bool,
 ) -> None:
@@ -69,13 +77,13 @@ def init_command(
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
     if settings.file.exists() and not force:
         raise UsageError(f"{settings.file} exists; give --force to replace it")
+    write = partial(first_spec, others, folder, backends, locks=locks, distribution=distribution)
     if offline:
-        text = first_spec(others, folder, backends, locks=locks, answers=Answers(torch=None))
+        text = write(answers=Answers(torch=None))
     else:
         with Digests() as digests:
             torch = "" if locks else resolved_torch(others, folder)
-            answers = Answers(torch, digests.of)
-            text = first_spec(others, folder, backends, locks=locks, answers=answers)
+            text = write(answers=Answers(torch, digests.of))
     settings.file.write_text(text, encoding="utf-8")
     complain(f"wrote {settings.file} from {', '.join(map(str, (*locks, *others)))}")
     file = "" if settings.file == Path("buildmatrix.toml") else f" -f {settings.file}"

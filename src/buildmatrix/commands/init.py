@@ -15,7 +15,7 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.lookup import BackendBuild, backend_build
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build, first_base
 from buildmatrix.commands.init_locked import LockedPart, LockedProject, OpenPart, read_locked
 from buildmatrix.commands.init_sections import (
     NO_ANSWERS,
@@ -49,10 +49,12 @@ def locked_spec(
     wanted: Sequence[str],
     project: ProjectInputs,
     answers: Answers,
+    distribution: str = "",
 ) -> str:
     """The specification of a project whose lock is installed as it is."""
-    advice, catalogue = read_advice(), load()
-    builds = {name: backend_build(catalogue, name) for name in wanted or advice.backends}
+    catalogue = load()
+    advice = _advice_for(distribution, catalogue)
+    builds = {name: _build_on(distribution, catalogue, name) for name in wanted or advice.backends}
     pythons, _ = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     bases = [build.base for build in builds.values() if build.base and not build.base.optional]
     pythons += sorted({p for base in bases for p in base.pythons} - set(pythons))
@@ -60,7 +62,9 @@ def locked_spec(
         root, locks, pythons, catalogue, advice.base, install_project=project.is_package
     )
     sections = {
-        name: _locked_backend(name, backend_build(catalogue, name), locked, answers)
+        name: _locked_backend(
+            name, _build_on(distribution, catalogue, name), locked, answers, advice
+        )
         for name in wanted or dict.fromkeys(part.backend for part in locked.parts)
     }
     backends = [name for name, section in sections.items() if section]
@@ -109,7 +113,9 @@ def locked_spec(
     )
 
 
-def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answers: Answers) -> str:
+def _locked_backend(
+    name: str, build: BackendBuild, locked: LockedProject, answers: Answers, advice: Advice
+) -> str:
     """The table of a backend; empty, with the reason in `locked.open`, where there is no image."""
     known = build.base.runtimes if build.base else {}
     runtimes: dict[str, dict[str, str]] = {}
@@ -129,7 +135,7 @@ def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answe
     if not parts:
         return ""
     pythons = locked.pythons[name]
-    chosen = starting_base(build, pythons, [key for key in parts if key != "any"], read_advice())
+    chosen = starting_base(build, pythons, [key for key in parts if key != "any"], advice)
     if chosen.python and chosen.python not in pythons:
         why = f"its base image {chosen.image} has Python {chosen.python}, which the lock is not for"
         locked.open += [OpenPart.of(part, why, is_usable=False) for part in parts.values()]
@@ -171,6 +177,49 @@ def _known_runtime(
     return (runtime, {}) if runtime and known else ("any", {})
 
 
+# Distributions
+
+
+def _advice_for(distribution: str, catalogue: Catalogue) -> Advice:
+    """The advice; for a distribution, with its plain image, and the Pythons of its repositories."""
+    advice = read_advice()
+    if not distribution:
+        return advice
+    plain, _ = first_base(catalogue, "cpu", distribution)
+    if plain is None:
+        bases = (base for file in catalogue.files.values() for base in file.bases)
+        known = sorted({base.distribution for base in bases if base.distribution})
+        raise UsageError(f"no base image of {distribution} is known; known: {', '.join(known)}")
+    pythons = [version for version in advice.pythons if version in plain.pythons]
+    return replace(advice, base=plain.image, pythons=pythons)
+
+
+def _build_on(distribution: str, catalogue: Catalogue, backend: str) -> BackendBuild:
+    """Return the settings of a backend, with a base image of `distribution` if one is named.
+
+    A plain image takes the place of a vendor's where the wheels bring all that it has. Raises
+    `UsageError` where they do not.
+    """
+    build = backend_build(catalogue, backend)
+    if not distribution or build.base is None:
+        return build
+    base, sources = first_base(catalogue, backend, distribution)
+    if base is None:
+        usual, _ = first_base(catalogue, "cpu")
+        is_plain = usual is not None and build.base.image == usual.image
+        base, sources = first_base(catalogue, "cpu", distribution)
+        if base is None or build.base.packages or not (is_plain or build.base.optional):
+            raise UsageError(
+                f"no base image of {distribution} is known for {backend}; "
+                "name other backends with --backend, or leave out --distribution"
+            )
+        if not is_plain:
+            note = f"the vendor's images for {distribution} are not known here: this one is plain."
+            base = replace(base, note=note)
+    base = replace(base, runtimes=build.base.runtimes, torch=build.base.torch)
+    return replace(build, base=base, base_sources=sources)
+
+
 # From requirements
 
 
@@ -189,6 +238,7 @@ def first_spec(
     *,
     locks: Sequence[Path] = (),
     answers: Answers = NO_ANSWERS,
+    distribution: str = "",
 ) -> str:
     """The text of a `buildmatrix.toml` whose comments say why each choice was made.
 
@@ -199,20 +249,20 @@ def first_spec(
             inputs are a reason for.
         locks: those that the project has. What is installed is what they hold.
         answers: what was asked of an index and of registries.
+        distribution: that of the base images, `ubi9`; empty for the usual ones.
 
     Raises:
         UsageError: an input is missing, cannot be read, or lies outside of `root`; a backend is
             unknown, no image can be made for it, or no lock holds anything for it.
     """
     root = root or Path()
-    advice = read_advice()
     catalogue = load()
+    advice = _advice_for(distribution, catalogue)
     wanted = [_backend_named(name, catalogue, advice) for name in dict.fromkeys(named)]
     project = read_inputs(inputs, is_locked=bool(locks))
     if locks:
-        return locked_spec(
-            inputs, [relative_path(path, root) for path in locks], root, wanted, project, answers
-        )
+        paths = [relative_path(path, root) for path in locks]
+        return locked_spec(inputs, paths, root, wanted, project, answers, distribution)
     distributions = dict(project.distributions)
     if answers.torch:
         distributions.setdefault("torch", answers.torch)
@@ -225,7 +275,7 @@ def first_spec(
     usual = wanted or advice.backends
     own = {path: name for path in inputs if (name := _backend_in_name(path, usual))}
     backends = list(dict.fromkeys(wanted)) or (usual if choices or own else ["cpu"])
-    builds = {name: backend_build(catalogue, name) for name in backends}
+    builds = {name: _build_on(distribution, catalogue, name) for name in backends}
     pythons, why = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     shared = [path for path in inputs if path not in own]
     parts = [

@@ -163,6 +163,60 @@ def test_the_command_writes_it_or_says_why_not(
     assert code or "[backend.npu]" in written.read_text()
 
 
+@pytest.mark.parametrize(
+    ("distribution", "images"),
+    [
+        (
+            "ubi9",
+            {
+                "cuda": "nvidia/cuda:12.8.1-base-ubi9",
+                "rocm": "registry.access.redhat.com/ubi9/ubi-minimal:9.7",
+                "oneapi": "registry.access.redhat.com/ubi9/ubi-minimal:9.7",
+                "cpu": "registry.access.redhat.com/ubi9/ubi-minimal:9.7",
+            },
+        ),
+        ("rockylinux9", {"cuda": "nvidia/cuda:12.8.1-base-rockylinux9"}),
+        (
+            "almalinux8",
+            {
+                "cuda": "almalinux:8-minimal",
+                "rocm": "rocm/dev-almalinux-8:7.2.4-complete",
+                "opengl": "almalinux:8-minimal",
+                "rbln": "almalinux:8-minimal",
+            },
+        ),
+    ],
+)
+def test_a_specification_for_a_distribution_of_rpms_gives_dockerfiles_with_dnf(
+    distribution: str, images: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n'
+    )
+    text = first_spec(
+        [tmp_path / "pyproject.toml"], tmp_path, list(images), distribution=distribution
+    )
+    (tmp_path / "buildmatrix.toml").write_text(text)
+    spec = load_spec(tmp_path / "buildmatrix.toml", backends=CATALOGUE.backends)
+    assert {target.backend: target.base.final for target in spec.targets} == images
+    assert {target.python for target in spec.targets} == {"3.12"}, "3.13 is in none of them"
+    for target in spec.targets:
+        made = dockerfile(
+            make_environment(tmp_path), spec, target, Lock(Path(), (), "sha256:1", "sha256:2")
+        )
+        assert "install --assumeyes" in made and "apt-get" not in made
+
+
+def test_a_distribution_without_a_base_image_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "requirements.in").write_text("numpy\n")
+    inputs = [tmp_path / "requirements.in"]
+    with pytest.raises(UsageError, match="ubi7 is known; known: almalinux8, rockylinux9, ubi9"):
+        first_spec(inputs, tmp_path, ["cpu"], distribution="ubi7")
+    for backend in ("hpu", "npu"):
+        with pytest.raises(UsageError, match=f"no base image of ubi9 is known for {backend}; "):
+            first_spec(inputs, tmp_path, [backend], distribution="ubi9")
+
+
 def test_an_unknown_backend_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no backend 'gaudy'; the catalogue knows .*hpu"):
         spec_of(tmp_path, "gaudy")
