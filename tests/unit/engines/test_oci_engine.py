@@ -52,6 +52,7 @@ from buildmatrix.engines.oci import confinement, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.images import store as inventories
 from buildmatrix.images.oci.documents import MANIFEST, MAX_DOCUMENT, encode
 from buildmatrix.images.oci.layout import OciLayout
@@ -308,6 +309,25 @@ def test_what_runs_nowhere_here_says_why(world: World, monkeypatch: pytest.Monke
     why_not = engine_of(world).cannot_run(STAGED)
     assert isinstance(why_not, ComponentError)
     assert why_not.message == "install bubblewrap"
+
+
+def test_only_a_changed_root_as_root_looks_for_the_account_of_an_image(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not confine root. Layers of gigabytes would be inflated to know the account."""
+    sandbox = sandboxes.ChangedRoot("unshare")
+    monkeypatch.setattr(sandboxes, "usable", lambda: (sandbox, ""))
+    engine = engine_of(world)
+    build(world, engine)
+    sandbox.confines_root = False
+    assert engine.cannot_run(STAGED) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("buildmatrix.engines.oci.engine.identity", lambda *_: Identity(0, 0))
+        why_not = engine.cannot_run(STAGED)
+    assert isinstance(why_not, ComponentError) and "runs as root" in why_not.message
+    sandbox.confines_root = True
+    monkeypatch.delattr("buildmatrix.engines.oci.images.Images.tree")
+    assert engine.cannot_run(STAGED) is None
 
 
 def test_a_builder_of_docker_is_refused(world: World) -> None:

@@ -18,7 +18,6 @@ from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.sandboxes import (
-    ChangedRoot,
     failure,
     of_this_machine,
     run,
@@ -154,8 +153,3 @@ def test_a_run_that_is_cancelled_ends_the_command(sandbox: Sandbox, tmp_path: Pa
 
     with pytest.raises(Interrupted):
         run(sandbox, confined, tmp_path / "own", math.inf, lambda: True)
-
-
-def test_an_image_that_runs_as_root_is_not_run_in_a_changed_root() -> None:
-    assert ChangedRoot("unshare").refuses(Identity(0, 0)) is not None
-    assert ChangedRoot("unshare").refuses(Identity(10001, 0)) is None

@@ -59,6 +59,8 @@ class Sandbox(ABC):
     name: str
     #: True if files keep their owners inside; otherwise all appear to belong to the account.
     has_owners = False
+    #: True if it also confines an image that runs as root.
+    confines_root = True
     #: True if it looks for other programs.
     needs_path = True
 
@@ -71,10 +73,6 @@ class Sandbox(ABC):
 
     def end(self, own: Path) -> None:  # noqa: B027 - most end with their line
         """End the remaining processes of a command whose sandbox was killed."""
-
-    def refuses(self, account: Identity) -> str | None:  # noqa: ARG002 - for those that do
-        """Return why it cannot confine an account; None if it can."""
-        return None
 
 
 def device_node(inside: str, here: str) -> dict[str, object]:

@@ -320,10 +320,14 @@ class OciEngine:
         confined, text = self._sandbox
         if confined is None:
             return ComponentError(text)
+        if confined.confines_root:
+            return None
         with self._images.tree(image) as tree:
-            refused = confined.refuses(identity(configuration.config.user, tree))
-        return (
-            ComponentError(f"{confined.name}: {refused}; install crun or runc") if refused else None
+            account = identity(configuration.config.user, tree)
+        if account.uid != 0:
+            return None
+        return ComponentError(
+            f"{confined.name} does not confine an image that runs as root; install crun or runc"
         )
 
     @contextmanager

@@ -172,6 +172,7 @@ class ChangedRoot(Sandbox):
     def __init__(self, program: str) -> None:
         super().__init__(program)
         self.has_owners = os.geteuid() == 0
+        self.confines_root = not self.has_owners
 
     #: Runs in the new namespaces, and mounts what the root folder `$1` lacks; `$2` is where the
     #: command starts.
@@ -276,12 +277,6 @@ except BaseException:
             *nodes, "--", *shown, "--",
             sys.executable, "-I", "-S", "-c", self._CHANGE, os.fspath(change),
         ]  # fmt: skip
-
-    def refuses(self, account: Identity) -> str | None:
-        """See `Sandbox.refuses`."""
-        if self.has_owners and account.uid == 0:
-            return "an image that runs as root is not confined by it"
-        return None
 
 
 def _check_groups(confined: Confined) -> None:
