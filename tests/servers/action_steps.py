@@ -1,4 +1,4 @@
-"""Steps of GitHub actions and workflows, run by bash as a runner would run them.
+"""Steps of a GitHub action, run by bash as a runner would run them.
 
 Actions that a step `uses` are not run: a function of the test says what they put out.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 _EXPRESSION = re.compile(r"\$\{\{ *(.*?) *\}\}")
-_NAME = re.compile(r"\b(?:inputs|steps|github|runner|matrix|needs|secrets)(?:\.[\w-]+)+")
+_NAME = re.compile(r"\b(?:inputs|steps|github|runner)(?:\.[\w-]+)+")
 #: Values of a context: `inputs.args`, `steps.run.outputs.report`.
 Context = dict[str, str | bool]
 #: Gives what an action puts out, from its name and what it is called with.
@@ -46,7 +46,7 @@ def run_action(
     used: Used,
     done: Mapping[str, Mapping[str, str]],
 ) -> StepsRun:
-    """Run the steps of a composite action in `folder`; see `run_steps`."""
+    """Run the steps of a composite action in `folder`; `done` has outputs of steps to skip."""
     document = yaml.safe_load(action.read_text())
     values: Context = {**context, "runner.os": "Linux", "runner.arch": "X64"}
     assert not set(inputs) - set(document["inputs"])
@@ -54,13 +54,13 @@ def run_action(
         values[f"inputs.{name}"] = filled(inputs.get(name, str(value.get("default", ""))), values)
     environment = {**environment, "GITHUB_ACTION_PATH": str(action.parent)}
     steps = document["runs"]["steps"]
-    run = run_steps(steps, folder, temporary, environment, values, used, done)
+    run = _run_steps(steps, folder, temporary, environment, values, used, done)
     for name, value in document["outputs"].items():
         run.outputs[name] = filled(value["value"], run.context)
     return run
 
 
-def run_steps(
+def _run_steps(
     steps: Sequence[Mapping[str, Any]],
     folder: Path,
     temporary: Path,
@@ -69,9 +69,7 @@ def run_steps(
     used: Used,
     done: Mapping[str, Mapping[str, str]],
 ) -> StepsRun:
-    """Run steps in `folder`; `done` has the outputs of those that are not to be run."""
     run = StepsRun(dict(context))
-    temporary.mkdir(exist_ok=True)
     summary = temporary / "summary.md"
     summary.touch()
     for number, step in enumerate(steps):
@@ -86,12 +84,10 @@ def run_steps(
         else:
             output = temporary / f"output-{number}"
             output.touch()
-            shell = (
-                ("--noprofile", "--norc", "-e", "-o", "pipefail") if "shell" in step else ("-e",)
-            )
+            assert step["shell"] == "bash"
             texts = step.get("env", {}).items()
             finished = subprocess.run(
-                ["bash", "--noprofile", "--norc", *shell, "-c", step["run"]],
+                ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]],
                 cwd=folder,
                 env={
                     **os.environ,
