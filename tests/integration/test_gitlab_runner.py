@@ -13,13 +13,31 @@ from pathlib import Path
 import npm
 import pytest
 from components import missing
-from conftest import ROOT
+from conftest import ROOT, Buildmatrix
 from recipes import blocks
+from registry import RegistryServer
+from sigstore_services import SigstoreServices, token
 
 pytestmark = pytest.mark.network
 
 RED, GREEN = "nvidia-nvtx-cu12==12.8.90\n", "idna==3.10\n"
 SERVER = "gitlab.example"
+SPEC = """\
+schema = 1
+[project]
+name = "inferno"
+version = "1.0"
+image = "{registry}/acme/inferno"
+[defaults]
+python = ["3.11"]
+variant = ["server"]
+requirements = ["requirements.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:{{python}}-slim-bookworm"
+[tags]
+templates = ["{{version}}"]
+"""
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -51,7 +69,10 @@ class Runner:
     program: tuple[Path, ...]
     wheels: Path
 
-    def __call__(self, requirements: str, pipeline: str) -> Job:
+    def __call__(
+        self, requirements: str, pipeline: str, name: str = "buildmatrix", **more: str
+    ) -> Job:
+        """Run the pipeline, and say what came of one of its jobs; `more` are variables."""
         project = self.folder / "project"
         (project / ".gitlab-ci.yml").write_text(pipeline)
         (project / "requirements.in").write_text(requirements)
@@ -64,6 +85,7 @@ class Runner:
             "UV_FIND_LINKS": self.wheels,
             # Nothing is read from the network twice.
             "UV_CACHE_DIR": self.wheels / "cache",
+            **more,
         }
         done = subprocess.run(
             [
@@ -72,17 +94,19 @@ class Runner:
                 *(f"--variable={name}={value}" for name, value in variables.items()),
             ],
             cwd=project,
-            env={**os.environ, "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")},
+            env={
+                **{key: text for key, text in os.environ.items() if key != "DOCKER_CONFIG"},
+                "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig"),
+                "HOME": str(self.folder),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-        (outcome,) = re.findall(r"^ (PASS|WARN|FAIL) +buildmatrix", log, re.MULTILINE) or [log]
-        code = re.search(r"^buildmatrix finished in .+? (?:FAIL|WARN) (\d+)", log, re.MULTILINE)
-        return Job(
-            f"{outcome} {code[1]}" if code else outcome, log, state / "artifacts/buildmatrix"
-        )
+        (outcome,) = re.findall(rf"^ (PASS|WARN|FAIL) +{name}\b", log, re.MULTILINE) or ["none"]
+        code = re.search(rf"^{name} +finished in .+? (?:FAIL|WARN) (\d+)", log, re.MULTILINE)
+        return Job(f"{outcome} {code[1]}" if code else outcome, log, state / "artifacts" / name)
 
 
 @pytest.fixture
@@ -132,3 +156,49 @@ def test_arguments_are_data_to_the_runner(runner: Runner) -> None:
     job = runner(GREEN, include.replace("requirements.in --backend cpu", f"'{args}'"))
     assert job.outcome == "FAIL 2" and "there is no $HOME;" in job.log, job.log
     assert not list(runner.folder.rglob("pwned"))
+
+
+def test_the_page_signs_and_publishes_on_the_default_branch_alone(
+    runner: Runner, buildmatrix: Buildmatrix
+) -> None:
+    if not os.environ.get("BUILDMATRIX_MIRROR"):
+        missing("a registry with base images", "run scripts/test, which starts one")
+    audit, _, publish = blocks("gitlab.md")
+    pipeline = audit + publish.removeprefix("include:\n")
+    project = runner.folder / "project"
+    with (
+        RegistryServer(auth="bearer", login=("ann", "secret")) as registry,
+        SigstoreServices() as services,
+    ):
+        (project / "buildmatrix.toml").write_text(SPEC.format(registry=registry.host))
+        (project / "requirements.in").write_text(GREEN)
+        assert buildmatrix(project, "lock").code == 0
+        git(project, "add", ".")
+        variables = {
+            "BUILDMATRIX_PREFLIGHT": "none",
+            "BUILDMATRIX_TRUST_ROOT": str(services.trust_root(runner.folder / "trust.json")),
+            "CI_REGISTRY": registry.host,
+            "CI_REGISTRY_USER": "ann",
+            "CI_REGISTRY_PASSWORD": "secret",
+        }
+        identity = {"SIGSTORE_ID_TOKEN": token("https://gitlab.com", sub="ci@gitlab.example")}
+        # GitLab gives no identity to a job that does not ask for one, and no image goes out.
+        job = runner(GREEN, pipeline, "images", **variables)
+        assert job.outcome == "FAIL 2", job.log
+        assert "give the job `id_tokens: SIGSTORE_ID_TOKEN: aud: sigstore`" in job.log, job.log
+        assert not registry.repositories
+        job = runner(GREEN, pipeline, "images", **variables, **identity)
+        assert job.outcome == "PASS", job.log
+        done = buildmatrix(
+            runner.folder, "verify", f"registry:{registry.host}/acme/inferno:1.0",
+            "--backend", "cpu", "--identity", "ci@gitlab.example",
+            "--issuer", "https://gitlab.com", "--trust-root", "trust.json",
+            env={"DOCKER_CONFIG": str(runner.folder / ".docker")},
+        )  # fmt: skip
+        assert done.code == 0, done.err
+
+        before = len(registry.requests)
+        git(project, "checkout", "--quiet", "-b", "change")
+        job = runner(RED, pipeline, **variables)
+        assert job.outcome == "FAIL 1" and "images" not in job.log, job.log
+        assert len(registry.requests) == before

@@ -170,7 +170,12 @@ def _detect_token() -> str:
         text = printable(shown(str(error))).partition(", body=")[0][:_MAX_MESSAGE]
         advice = ""
         if "permission" in text:
-            advice = "; give the job `permissions: id-token: write`"
+            advice = (
+                "; give the job `permissions: id-token: write`, which a pull request from a fork "
+                "never gets"
+            )
+        elif "SIGSTORE_ID_TOKEN" in text:
+            advice = "; give the job `id_tokens: SIGSTORE_ID_TOKEN: aud: sigstore`"
         raise UsageError(f"the CI system gives this job no identity: {text}{advice}") from None
     if not token:
         raise UsageError(
