@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import yaml
 from action_steps import StepsRun, run_action
 from conftest import ROOT
 from github_comments import Comment, GitHubStandIn
+from recipes import blocks
 
 pytestmark = pytest.mark.network
 
@@ -21,6 +23,18 @@ ACTION = ROOT / "action.yml"
 #: 90 kB that are unused on a CPU, and a distribution with nothing in it to find.
 RED, GREEN = "nvidia-nvtx-cu12==12.8.90\n", "idna==3.10\n"
 AUDIT = "--backend cpu --python 3.12 --no-vulnerabilities --no-progress requirements.in"
+SPEC = """\
+schema = 1
+[project]
+name = "demo"
+version = "1.0"
+[defaults]
+python = ["3.12"]
+requirements = ["requirements.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:{python}-slim-bookworm"
+"""
 Outputs = Mapping[str, str]
 
 
@@ -133,6 +147,27 @@ def test_red_keeps_exit_code_1_annotates_and_updates_its_own_comment(runner: Run
     name, values = runner.used[-1]
     assert name == "github/codeql-action/upload-sarif"
     assert json.loads(Path(values["sarif_file"]).read_text())["runs"][0]["results"]
+
+
+def test_the_page_fails_for_new_findings_only(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, part, *_ = blocks("github.md")
+    _, step = yaml.safe_load(part)
+    monkeypatch.setenv("BUILDMATRIX_NO_VULNERABILITIES", "1")
+    (runner.folder / "buildmatrix.toml").write_text(SPEC)
+    for requirements, code in ((RED, 0), (GREEN, 1)):
+        (runner.folder / "requirements.in").write_text(requirements)
+        for command in (
+            ["init", "--quiet"],
+            ["add", "buildmatrix.toml", "requirements.in"],
+            ["-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "-m", "a"],
+            ["update-ref", "refs/remotes/origin/main", "HEAD"],
+        ):
+            subprocess.run(["git", *command], cwd=runner.folder, check=True)
+        run = runner(RED, **step["with"])
+        assert run.code == code, run.log
+        assert ("BM101" in run.summary) == bool(code)
 
 
 def test_a_wrong_argument_keeps_exit_code_2_and_replaces_what_the_comment_said(

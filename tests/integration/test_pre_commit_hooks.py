@@ -120,3 +120,12 @@ def test_what_is_current_and_clean_passes_and_what_is_not_fails(run: Run) -> Non
     done = run("--files", "buildmatrix.toml")
     assert states(done) == dict(zip(hooks, ("Skipped", "Passed", "Failed"), strict=True))
     assert done.returncode == 1
+
+
+def test_the_local_hook_runs_what_is_installed(run: Run) -> None:
+    project: Path = run.project  # type: ignore[attr-defined]
+    (project / ".pre-commit-config.yaml").write_text(blocks("pre-commit.md")[1])
+    for requirements, state in (("idna==3.10\n", "Passed"), ("idna==3.11\n", "Failed")):
+        (project / "requirements.in").write_text(requirements)
+        done = run("--all-files")
+        assert states(done) == {"buildmatrix lock --check": state}, done.stdout + done.stderr
