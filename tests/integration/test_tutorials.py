@@ -10,12 +10,12 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from document_blocks import blocks_of, with_figures
+from document_blocks import DocumentBlock, blocks_of, with_figures
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "README.md"]
@@ -35,10 +35,10 @@ class Step:
     exit_code: int = 0
 
 
-def steps(page: Path) -> list[Step]:
+def steps(blocks: Iterable[DocumentBlock]) -> list[Step]:
     """The commands in the console blocks of a page, in order."""
     found: list[Step] = []
-    for block in blocks_of(page):
+    for block in blocks:
         for line in block.text.splitlines() if block.language == "console" else ():
             if line.startswith("$ "):
                 found.append(Step(line[2:], block.varying))
@@ -58,6 +58,24 @@ def pattern(lines: list[str], varying: tuple[str, ...] = ()) -> re.Pattern[str]:
         else:
             parts.append(r"[^\n]*".join(map(re.escape, line.rstrip().split("..."))) + r" *\n")
     return re.compile(with_figures("".join(parts), varying))
+
+
+def script_of(played: Sequence[Step]) -> str:
+    """The commands for a shell, which prints `@@` and an exit code after each."""
+    lines = [f'{step.command}\necho "@@{number}:$?"\n' for number, step in enumerate(played)]
+    return "".join(["exec 2>&1\n", *lines])
+
+
+def compare(played: Sequence[Step], printed: str) -> None:
+    """Hold what the script printed against the page."""
+    # A terminal shows progress in one place; without one it is plain lines.
+    shown = re.sub(r"^ +\d+\.\d .*\n", "", printed, flags=re.MULTILINE)
+    parts = re.split(r"@@\d+:(\d+)\n", shown)
+    assert len(parts) == 2 * len(played) + 1, printed
+    for step, output, code in zip(played, parts[::2], parts[1::2], strict=False):
+        said = f"$ {step.command}\n{output}[exit code {code}]"
+        assert int(code) == step.exit_code, said
+        assert not step.expected or pattern(step.expected, step.varying).fullmatch(output), said
 
 
 @pytest.fixture(scope="module")
@@ -100,22 +118,9 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_says(container: str, page: Path) -> None:
-    script = [
-        "cd $(mktemp -d)",
-        "exec 2>&1",
-        'buildmatrix() { /venv/bin/python -m buildmatrix "$@"; }',
-    ]
-    played = steps(page)
-    for number, step in enumerate(played):
-        script += [f"{step.command}", f'echo "@@{number}:$?"']
+    played = steps(blocks_of(page))
     run = subprocess.run(
         ["docker", "exec", "-i", container, "bash"],
-        input="\n".join(script) + "\n", capture_output=True, text=True, timeout=600)  # fmt: skip
-    # A terminal shows progress in one place; without one it is plain lines.
-    shown = re.sub(r"^ +\d+\.\d .*\n", "", run.stdout, flags=re.MULTILINE)
-    printed = re.split(r"@@\d+:(\d+)\n", shown)
-    assert len(printed) == 2 * len(played) + 1, run.stdout
-    for step, output, code in zip(played, printed[::2], printed[1::2], strict=False):
-        said = f"$ {step.command}\n{output}[exit code {code}]"
-        assert int(code) == step.exit_code, said
-        assert not step.expected or pattern(step.expected, step.varying).fullmatch(output), said
+        input='cd $(mktemp -d)\nbuildmatrix() { /venv/bin/python -m buildmatrix "$@"; }\n'
+        + script_of(played), capture_output=True, text=True, timeout=600)  # fmt: skip
+    compare(played, run.stdout)
