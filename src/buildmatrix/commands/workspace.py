@@ -299,7 +299,8 @@ class Workspace(Struct, frozen=True):
         from buildmatrix.sources.state_folder import images_folder
 
         # Built layers are kept even if the cache is not to be read.
-        kept = _cache_in(default_folder(os.environ), self.log)
+        shared = self.store if self.cache else ""
+        kept = _cache_in(default_folder(os.environ), self.log, shared)
         store = ImageStore(default_folder(os.environ) / "images", kept)
         registry = replace(self, offline=False).registry()
         return OciEngine(images_folder(self.specification), store, kept, registry)

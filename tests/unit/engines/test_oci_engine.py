@@ -11,6 +11,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.progress import Silent
+from buildmatrix.commands.workspace import Workspace
 from buildmatrix.engines.model import (
     BuildJob,
     BuildOutcome,
@@ -239,6 +241,25 @@ def test_the_inventory_says_what_lies_in_which_layer(world: World) -> None:
     (heavy,) = [one.path for one in inventory.distributions if one.name == "heavy"]
     assert inventory.origins[heavy] == layer
     assert outcome.bases == {BASE: world.base.descriptor.digest}
+
+
+def test_a_fresh_runner_reads_no_file_of_an_image_that_another_one_has_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    inventories_read = []
+    for runner in ("one", "another"):
+        monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / runner))
+        shutil.rmtree(world.root / ".buildmatrix", ignore_errors=True)
+        place = Workspace(world.root / "buildmatrix.toml", engine="oci", store=str(shared))
+        engine = place.builder()
+        assert isinstance(engine, OciEngine)
+        inventories_read.append(inventories.read(build(world, engine).inventory))
+    first, second = inventories_read
+    assert first.stats.bytes_read > second.stats.bytes_read == 0
+    assert first.distributions == second.distributions
+    # Layers that another machine wrote are not taken from there.
+    assert {path.name for path in shared.iterdir()} <= {"facts", "layers"}
 
 
 def test_a_new_image_takes_the_names_and_the_room_of_the_last_one(world: World) -> None:
