@@ -112,7 +112,7 @@ def _to_logging(level: Level, text: str) -> None:
 
 #: Facts of what never changes: wheels, source distributions, layers and images. Not shared are
 #: answers of indexes, which may be private, and what depends on this machine.
-_SHARED_KINDS = frozenset({"facts", "layers", "sources", "tables", "wheels"})
+_SHARED_KINDS = frozenset({"facts", "layers", "python", "sources", "tables", "wheels"})
 
 
 def _silent() -> AbstractContextManager[Progress]:

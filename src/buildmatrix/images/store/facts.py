@@ -98,7 +98,8 @@ class FactCache:
 
             key = f"folder:{os.fspath(root.resolve())}"
             recalled = self._folders.load(key, FILES_DECODER) or {}
-            memory = FolderMemory(recalled, settled_ns, PythonAnswers(self.cache))
+            answers = PythonAnswers(self.cache, is_shared=False)
+            memory = FolderMemory(recalled, settled_ns, answers)
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
             if memory.is_changed:
                 self._folders.save(key, memory.files)

@@ -28,12 +28,20 @@ _ANSWER_DECODER = msgspec.msgpack.Decoder(prepare_type(PythonAnswer))
 
 
 class PythonAnswers:
-    """The methods of a `PythonMemory` that do not depend on the kind of tree."""
+    """The methods of a `PythonMemory` that do not depend on the kind of tree.
 
-    def __init__(self, cache: Cache) -> None:
+    `is_shared`: see `Cache.store`; False where stamps name the bytes of files.
+    """
+
+    def __init__(self, cache: Cache, *, is_shared: bool = True) -> None:
         version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
         self._store = cache.store(
-            "python", version, limit=MAX_CACHED_BYTES, age=90 * DAY, by_use=True
+            "python",
+            version,
+            limit=MAX_CACHED_BYTES,
+            age=90 * DAY,
+            by_use=True,
+            is_shared=is_shared,
         )
 
     def recall_python(self, key: str) -> PythonAnswer | None:

@@ -18,6 +18,7 @@ from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import Tree
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import SETTLED_NS, FactCache
+from buildmatrix.images.store.shared import SharedEntries, open_storage
 
 FILES = {
     "app/__init__.py": "import lib\nimport helper\nlib.start()\nhelper.go()\n",
@@ -71,11 +72,12 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return questions
 
 
-def scanned(tmp_path: Path, cache: str = "cache") -> Inventory:
+def scanned(tmp_path: Path, shared: SharedEntries | None = None) -> Inventory:
     root = tmp_path / "tree"
     with DirectoryTree(root) as tree:
+        cache = Cache(tmp_path / "cache", shared=shared)
         # Files that changed this moment are trusted to stay as they are only a little later.
-        later = FactCache(Cache(tmp_path / cache), now_ns=lambda: time.time_ns() + 10 * SETTLED_NS)
+        later = FactCache(cache, now_ns=lambda: time.time_ns() + 10 * SETTLED_NS)
         inventory = later.folder(root, tree)
     return replace(inventory, stats=Stats())
 
@@ -97,6 +99,14 @@ def test_only_what_changed_is_worked_out_again(
     (site / "helper/__init__.py").write_text("def go():\n    return 1\n")
     scanned(tmp_path)
     assert parsed == ["imports helper"]
+
+
+def test_answers_about_a_folder_stay_on_its_machine(tmp_path: Path, site: Path) -> None:
+    """Stamps name its files; another machine's files may have the same ones."""
+    store = tmp_path / "store"
+    scanned(tmp_path, SharedEntries(open_storage(str(store)), str(store), pytest.fail))
+    assert (tmp_path / "cache/python").is_dir()
+    assert not store.exists()
 
 
 @pytest.mark.parametrize(
