@@ -353,6 +353,9 @@ class _LayerFactMemory:
             return stored.facts
         return None
 
+    def earlier(self, file: File) -> None:
+        """See `FactMemory.earlier`."""
+
     def content(self, file: File) -> bytes | None:
         """See `PythonMemory.content`."""
         return self._tree.sha256(file.path)

@@ -239,13 +239,23 @@ def _read_files(
         facts = {path: known for path, known in recalled if known is not None}
     files = _FileLists(recalled=len(facts))
     rest = [path for path in paths if path not in facts]
+    earlier: dict[str, FileFacts] = {}
+    if memory is not None:
+        earlier = {path: memory.earlier(listing.files[path]) or FileFacts() for path in rest}
+
+    def inspect_file(index: int) -> FileFacts:
+        path = rest[index]
+        known = earlier[path].sha256 or b"" if earlier else None
+        return inspect(listing.tree, listing.files[path], known)
+
     # Containers are recognized, not opened.
-    results = spread(
-        lambda index: inspect(listing.tree, listing.files[rest[index]]),
-        [listing.files[path].size for path in rest],
-        watch,
-    )
-    facts |= zip(rest, results, strict=True)
+    results = spread(inspect_file, [listing.files[path].size for path in rest], watch)
+    for path, result in zip(rest, results, strict=True):
+        if result.sha256 is not None and result.sha256 == earlier[path].sha256:
+            facts[path] = replace(earlier[path], bytes_read=result.bytes_read)
+            files.recalled += 1
+        else:
+            facts[path] = result
     facts |= _open_containers(listing, facts, watch)
     for path in paths:
         file_facts, file = facts[path], listing.files[path]
@@ -381,6 +391,9 @@ class _ShallowMemory:
     def recall(self, file: File) -> FileFacts | None:
         """See `collect.FactMemory.recall`."""
         return self._facts.get(file.path, FileFacts())
+
+    def earlier(self, file: File) -> None:
+        """See `collect.FactMemory.earlier`."""
 
     def keep(self, file: File, facts: FileFacts) -> None:
         """See `collect.FactMemory.keep`."""

@@ -15,6 +15,7 @@ from buildmatrix.facts.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
     PythonMemory,
+    is_unchanged,
     make_answer_key,
 )
 from buildmatrix.facts.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
@@ -41,7 +42,7 @@ from buildmatrix.facts.python_imports.program import Program
 from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, Outline
 from buildmatrix.facts.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.facts.python_imports.walk import Walk
-from buildmatrix.facts.trees.base import File, Tree, defect, reason
+from buildmatrix.facts.trees.base import defect, reason
 
 #: Names of the folders that Python imports from, on every system.
 _SITES = ("site-packages/", "dist-packages/")
@@ -114,7 +115,7 @@ def read_python(
     def attempt(index: int) -> _WorkResult:
         entry = work[index] if index < len(work) else None
         try:
-            return outside() if entry is None else _analyze(listing.tree, listing.files, entry)
+            return outside() if entry is None else _analyze(listing, entry, memory)
         # A defect in the files of one distribution must not affect the others.
         except Exception as error:
             place = "Python files" if entry is None else entry.site + entry.name
@@ -163,24 +164,27 @@ class _WorkResult:
     answers: Mapping[str, PythonAnswer] = field(default_factory=dict)
 
 
-def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _WorkResult:
+def _analyze(listing: Listing, work: _DistributionWork, memory: PythonMemory | None) -> _WorkResult:
     """Analyze one distribution."""
+    files = listing.files
     unread: list[Unread] = []
     bytes_read = 0
+    is_whole = True
 
     def read(path: str) -> bytes | None:
-        nonlocal bytes_read
+        nonlocal bytes_read, is_whole
         if files[path].size > LARGEST_SEARCHED:
             program.unparsed[path] = (
                 f"larger than {LARGEST_SEARCHED} bytes: only its beginning was searched"
             )
             return None
         try:
-            data = tree.read_bytes(files[path].path, LARGEST_SEARCHED)
+            data = listing.tree.read_bytes(files[path].path, LARGEST_SEARCHED)
         except OSError as error:
             unread.append(Unread(path, reason(error)))
             return None
         bytes_read += len(data)
+        is_whole = is_whole and is_unchanged(memory, files[path], data)
         return data
 
     program = Program(work.site, work.sources, work.libraries, read, work.budget)
@@ -206,7 +210,8 @@ def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> 
     program.drop_trees()
     facts = PythonFacts(tuple(loads), tuple(unparsed), reach=walk.binaries)
     # An unreadable file may be readable next time.
-    answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
+    is_whole = is_whole and not unread
+    answers = {work.key: PythonAnswer(facts)} if work.key is not None and is_whole else {}
     return _WorkResult(facts, unread, bytes_read, answers)
 
 

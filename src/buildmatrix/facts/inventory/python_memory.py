@@ -64,13 +64,21 @@ class PythonMemory(Protocol):
     """Answers of earlier scans; `buildmatrix.images.store` has a persistent one."""
 
     def content(self, file: File) -> bytes | None:
-        """Return a key unique to the bytes of `file`; None if there is none for sure."""
+        """Return a key unique to the bytes of `file`; None if there is none for sure.
+
+        It is the SHA-256 if the file has at most `LARGEST_SEARCHED` bytes.
+        """
 
     def recall_python(self, key: str) -> PythonAnswer | None:
         """Return the answer stored under `key`."""
 
     def keep_python(self, key: str, answer: PythonAnswer) -> None:
         """Store an answer that depends only on the inputs in `key`, and on its modules."""
+
+
+def is_unchanged(memory: PythonMemory | None, file: File, data: bytes) -> bool:
+    """Return True if `data` are the bytes in an answer's key: a file may change during a scan."""
+    return memory is None or memory.content(file) == hashlib.sha256(data).digest()
 
 
 def make_answer_key(

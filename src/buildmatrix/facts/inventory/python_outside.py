@@ -22,6 +22,7 @@ from buildmatrix.facts.inventory.python_memory import (
     PythonFacts,
     PythonMemory,
     TreeModule,
+    is_unchanged,
     make_answer_key,
 )
 from buildmatrix.facts.python_imports.graph import find_calls_at_import
@@ -106,7 +107,7 @@ def find_outside_imports(
             everywhere.find(name, everywhere.site(owner)) != module
             for name, module in answer.modules.items()
         ):
-            answer, is_whole = _analyze(listing, item, owner, everywhere, budget)
+            answer, is_whole = _analyze(listing, item, owner, everywhere, budget, memory)
             if key is not None and is_whole:
                 answers[key] = answer
         facts.append(answer.facts)
@@ -135,9 +136,14 @@ def _present(names: set[str], paths: Iterable[str], sites: Iterable[str]) -> Ite
 
 
 def _analyze(
-    listing: Listing, item: Distribution, owner: str, everywhere: _TreeModules, budget: int
+    listing: Listing,
+    item: Distribution,
+    owner: str,
+    everywhere: _TreeModules,
+    budget: int,
+    memory: PythonMemory | None,
 ) -> tuple[PythonAnswer, bool]:
-    """Return the imports of one distribution, and True if all needed files were readable."""
+    """Return the imports of one distribution, and True if all needed files were read unchanged."""
     sources, libraries = everywhere.files[owner]
     site = everywhere.site(owner)
     is_whole = True
@@ -153,6 +159,7 @@ def _analyze(
             is_whole = False
             return None
         listing.bytes_read += len(data)
+        is_whole = is_whole and is_unchanged(memory, listing.files[path], data)
         return data
 
     program = Program(site, sources, libraries, read, budget)

@@ -8,9 +8,10 @@ Two kinds of entries:
 - Folders change file by file, and hashing would take longer than scanning. Their files have stamps
   (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
   addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
-  only changed files are read again. Of the results for several files, those about the Python of a
-  distribution are recomputed if one of its files changed (see `store.folder`), and
-  others, such as ownership, every time.
+  only changed files are read again. Python files among these are hashed, and analyzed again only
+  if their bytes changed: hard links change ctime. Of the results for several files, those about the
+  Python of a distribution are recomputed if the bytes of one of its files changed (see
+  `store.folder`), and others, such as ownership, every time.
 
 Facts do not depend on vendors: a new catalogue does not invalidate them, another scanner does.
 """

@@ -57,9 +57,9 @@ class PythonAnswers:
 
 
 class FileMemory(Struct, frozen=True):
-    """Stamp and facts of one file; None for no facts."""
+    """Stamp and facts of one file; None for no facts, and for a file that had just changed."""
 
-    stamp: bytes
+    stamp: bytes | None
     facts: FileFacts | None = None
 
 
@@ -88,19 +88,29 @@ class FolderMemory:
     def recall(self, file: File) -> FileFacts | None:
         """See `FactMemory.recall`."""
         memory = self._earlier.get(os.fsencode(file.path))
-        if memory is None or memory.stamp != file.stamp:
+        if memory is None or memory.stamp is None or memory.stamp != file.stamp:
             return None
         return memory.facts or FileFacts()
 
+    def earlier(self, file: File) -> FileFacts | None:
+        """See `FactMemory.earlier`."""
+        memory = self._earlier.get(os.fsencode(file.path))
+        return None if memory is None else memory.facts
+
     def content(self, file: File) -> bytes | None:
         """See `PythonMemory.content`."""
+        memory = self.files.get(os.fsencode(file.path))
+        digest = memory.facts.sha256 if memory is not None and memory.facts is not None else None
+        return self._settled_stamp(file) if digest is None else digest
+
+    def _settled_stamp(self, file: File) -> bytes | None:
         is_settled = file.stamp is not None and changed_ns(file.stamp) < self._settled_ns
         return file.stamp if is_settled else None
 
     def keep(self, file: File, facts: FileFacts) -> None:
         """See `FactMemory.keep`. Unreadable files are tried again next time."""
-        stamp = self.content(file)
-        if stamp is None or facts.unread is not None:
+        stamp = self._settled_stamp(file)
+        if (stamp is None and facts.sha256 is None) or facts.unread is not None:
             return
         bare = replace(facts, bytes_read=0)
         path = os.fsencode(file.path)

@@ -138,6 +138,75 @@ def test_a_name_that_is_no_text_is_remembered_too(cache: FactCache, tree: Path) 
     assert second.stats.cached == 4
 
 
+# Python files, by their content
+
+LOADING = "import ctypes\nctypes.CDLL('libcudart.so.12')\n"
+HARMLESS = "import ctypes\nctypes.CDLL('libm_____.so.6_')\n"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A site-packages with one distribution, whose module loads a library."""
+    folder = tmp_path / "first"
+    (folder / "demo-1.dist-info").mkdir(parents=True)
+    (folder / "demo-1.dist-info/METADATA").write_text("Name: demo\nVersion: 1\n")
+    (folder / "demo-1.dist-info/RECORD").write_text("demo.py,,\n")
+    (folder / "demo.py").write_text(LOADING)
+    return folder
+
+
+def loaded(inventory: Inventory) -> list[str]:
+    return [name for load in inventory.python_loads for name in load.names]
+
+
+def test_a_hard_link_that_is_made_or_removed_costs_no_analysis(
+    cache: FactCache, environment: Path, tmp_path: Path
+) -> None:
+    first = scanned(cache, environment)
+    for change in (
+        lambda: os.link(environment / "demo.py", tmp_path / "other"),
+        (tmp_path / "other").unlink,
+    ):
+        wait_for_another_ctime(tmp_path)
+        change()
+        again = scanned(cache, environment)
+        assert again.python_loads == first.python_loads
+        assert again.stats.cached == 3
+
+
+def overwrite(path: Path) -> None:
+    path.write_text(HARMLESS)
+
+
+def replace_file(path: Path) -> None:
+    path.with_name("new").write_text(HARMLESS)
+    path.with_name("new").rename(path)
+
+
+@pytest.mark.parametrize("change", [overwrite, replace_file])
+def test_other_bytes_of_the_same_size_and_time_have_their_own_facts(
+    cache: FactCache, environment: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    assert len(LOADING) == len(HARMLESS)
+    scanned(cache, environment)
+    wait_for_another_ctime(tmp_path)
+    path = environment / "demo.py"
+    times = path.stat()
+    change(path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert loaded(scanned(cache, environment)) == ["libm_____.so.6_"]
+
+
+def test_a_python_file_that_changed_just_now_is_recognized_by_its_bytes(
+    environment: Path, tmp_path: Path
+) -> None:
+    changed = (environment / "demo.py").stat().st_ctime_ns
+    cache = FactCache(Cache(tmp_path / "cache"), now_ns=lambda: changed)
+    first, second = scanned(cache, environment), scanned(cache, environment)
+    assert first.python_loads == second.python_loads
+    assert (first.stats.cached, second.stats.cached) == (0, 1)
+
+
 # Wheels and images
 
 
@@ -260,8 +329,11 @@ def test_a_run_that_is_killed_while_it_writes_leaves_a_cache_that_works(cache: F
     assert seen == {True, False}
 
 
-def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, tree: Path) -> None:
+def test_runs_at_the_same_time_do_not_disturb_each_other(
+    tmp_path: Path, tree: Path, environment: Path
+) -> None:
     program = f"""
+import os, shutil
 from pathlib import Path
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
@@ -274,6 +346,11 @@ for number in range(20):
     assert len(found.binaries) == 1 and len(found.artefacts) == 1 and not found.unread
     cache.inventory(str(number % 5), lambda: found)
     cache._store.put("folder:" + str(root), b"" if number % 3 else b"x")
+    copy = Path({str(tmp_path)!r}) / f"{{os.getpid()}}-{{number}}"
+    shutil.copytree({str(environment)!r}, copy)
+    with DirectoryTree(copy) as tree:
+        (load,) = cache.folder(copy, tree).python_loads
+    assert load.names == ("libcudart.so.12",)
 """
     runs = [
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(4)
@@ -299,3 +376,12 @@ def test_a_cache_that_cannot_be_written_is_told_of_and_fails_nothing(
         assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
     (note,) = notes
     assert "cannot be written" in note
+
+
+def test_a_folder_is_scanned_with_a_cache_that_cannot_be_written(
+    cache: FactCache, environment: Path, tmp_path: Path, notes: list[str]
+) -> None:
+    with in_the_way(tmp_path / "cache"):
+        assert loaded(scanned(cache, environment)) == ["libcudart.so.12"]
+        assert loaded(scanned(cache, environment)) == ["libcudart.so.12"]
+    assert len(notes) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +109,38 @@ def test_answers_about_a_folder_stay_on_its_machine(tmp_path: Path, site: Path) 
     scanned(tmp_path, SharedEntries(open_storage(str(store)), str(store), pytest.fail))
     assert (tmp_path / "cache/python").is_dir()
     assert not store.exists()
+
+
+def test_a_second_folder_and_hard_links_take_the_answers_of_the_first(
+    tmp_path: Path, site: Path, parsed: list[str]
+) -> None:
+    first = scanned(tmp_path)
+    parsed.clear()
+    (tmp_path / "tree").rename(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "tree", copy_function=os.link)
+    second = scanned(tmp_path)
+    assert (second.python_loads, second.python_imports) == (
+        first.python_loads,
+        first.python_imports,
+    )
+    assert not parsed
+
+
+def test_no_answer_is_stored_for_bytes_that_were_swapped_during_the_scan(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Tree.read_bytes
+
+    def swapped(tree: Tree, path: str, *rest: int) -> bytes:
+        data = read(tree, path, *rest)
+        return data.replace(b"libcudart.so.12", b"libm_____.so.6_")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "read_bytes", swapped)
+        swapped_names = {load.names for load in scanned(tmp_path).python_loads}
+    assert ("libm_____.so.6_",) in swapped_names
+    (site / "new.txt").write_text("so that the folder as a whole is not known")
+    assert scanned(tmp_path) == fresh(tmp_path)
 
 
 @pytest.mark.parametrize(
