@@ -142,7 +142,8 @@ def test_no_image_reference_architecture_or_package_adds_an_instruction(value: s
     rendered_or_refused({"base": Base(value, CUDA.base.final)})
     rendered_or_refused({"base": Base(CUDA.base.build, value)})
     rendered_or_refused({"archs": ("sm_90", value)})
-    rendered_or_refused({"system_packages": (value,)})
+    for manager in ("apt", "dnf", "zypper"):
+        rendered_or_refused({"package_manager": manager, "system_packages": (value,)})
 
 
 @given(keys=st.dictionaries(hostile, st.just("x"), min_size=1, max_size=2))
