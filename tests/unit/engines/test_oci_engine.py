@@ -5,6 +5,7 @@ The wheels and the base lie in folders; the registry is in memory and speaks the
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import io
@@ -733,6 +734,21 @@ def test_a_push_that_is_killed_leaves_whole_images_and_the_next_one_goes_on(
         assert set(tags_of(server)) <= {"one:1", "one:new", "two:1", "two:new"}
     push()
     assert set(tags_of(server)) == {"one:1", "one:new", "two:1", "two:new"}
+
+
+def test_a_full_disk_for_inflated_layers_is_one_sentence(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sandboxes, "usable", lambda: (SimpleNamespace(has_owners=False), ""))
+    engine = engine_of(world)
+    build(world, engine)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("buildmatrix.engines.oci.images.Spool.store", full)
+    with pytest.raises(BuildError, match=f"^the disk of {tmp_path} is full"), engine.runner(STAGED):
+        pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")

@@ -6,6 +6,7 @@ state folder keeps other writers out.
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import size
 from buildmatrix.engines.model import BuildJob, Pushed
-from buildmatrix.engines.process import writing
+from buildmatrix.engines.process import filling, writing
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.images.oci.documents import (
@@ -174,14 +175,18 @@ class Images(OciLayout):
 
     @contextmanager
     def tree(self, image: Descriptor) -> Iterator[LayeredTree]:
-        """Open the files of an image. Raises `UndecidedError`."""
+        """Open the files of an image, inflated into a temporary file.
+
+        Raises `UndecidedError`, and `BuildError` if the disk is full.
+        """
         with ExitStack() as stack:
             spool = Spool()
             stack.callback(spool.close)
             layers = []
-            for layer in self.manifest(image).layers:
-                source = OpenFile(stack.enter_context(self.open(layer)).fileno())
-                layers.append(spool.plain(Slice(source, 0, source.size)))
+            with filling(Path(tempfile.gettempdir())):
+                for layer in self.manifest(image).layers:
+                    source = OpenFile(stack.enter_context(self.open(layer)).fileno())
+                    layers.append(spool.plain(Slice(source, 0, source.size)))
             yield LayeredTree(layers)
 
 
