@@ -88,6 +88,7 @@ def find_outside_imports(
         if path.endswith((".pyd", ".so"))
         for folder, _, name in [path.rpartition("/")]
     }
+    names = _group_bare_names(listing, everywhere, outlines) if memory is not None else {}
     facts: list[PythonFacts] = []
     answers: dict[str, PythonAnswer] = {}
     remaining = MOST_SOURCE_IN_ALL
@@ -99,9 +100,13 @@ def find_outside_imports(
         budget = min(MOST_SOURCE, remaining)
         key = answer = None
         if memory is not None:
-            parts = (owner, everywhere.site(owner), everywhere.is_single, budget, *item.requires)
+            site = everywhere.site(owner)
+            parts = (owner, site, everywhere.is_single, budget, *item.requires)
             files = (listing.files[path] for path in sorted(sources))
-            key = make_answer_key(memory, "imports", (*parts, "", *sorted(libraries)), files)
+            tops = {_top_module(site, path) for path in (*sources, *libraries)}
+            bare = (name for top in sorted(tops) for name in names.get(site + top, ()))
+            parts = (*parts, "", *sorted(libraries), "", *bare)
+            key = make_answer_key(memory, "imports", parts, files)
             answer = memory.recall_python(key) if key is not None else None
         if answer is None or any(
             everywhere.find(name, everywhere.site(owner)) != module
@@ -124,6 +129,23 @@ def find_outside_imports(
     imports = sorted(found, key=attrgetter("path", "line", "how", "module"))
     unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
     return PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers
+
+
+def _group_bare_names(
+    listing: Listing, everywhere: _TreeModules, outlines: Mapping[str, Outline]
+) -> Mapping[str, list[str]]:
+    """Group the names that imports depend on beside the bytes of files, by top-level module."""
+    names = {path for path in listing.files if path.endswith("/__init__.py")} - outlines.keys()
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names | everywhere.others):
+        for site in everywhere.sites:
+            if name.startswith(site):
+                groups.setdefault(site + _top_module(site, name), []).append(name)
+    return groups
+
+
+def _top_module(site: str, path: str) -> str:
+    return path[len(site) :].partition("/")[0].partition(".")[0]
 
 
 def _present(names: set[str], paths: Iterable[str], sites: Iterable[str]) -> Iterator[str]:
@@ -189,6 +211,7 @@ class _TreeModules:
         self._owners = ownership.owners
         self._outlines = outlines
         self._sites = {item.owner: item.site for item in distributions}
+        self.sites = frozenset(self._sites.values())
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():

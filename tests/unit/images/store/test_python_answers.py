@@ -191,3 +191,20 @@ def test_what_could_not_be_read_is_worked_out_again(
     parsed.clear()
     assert scanned(tmp_path) == fresh(tmp_path)
     assert {"loads lib", "imports lib"} <= set(parsed)
+
+
+@pytest.mark.parametrize("name", ["space/__init__.py", "space/main/part.pyd"])
+def test_an_answer_depends_on_names_of_files_without_facts(
+    tmp_path: Path, site: Path, name: str
+) -> None:
+    (site / "space/main").mkdir(parents=True)
+    (site / "space/main/__init__.py").write_text("import space.main.part\nimport absent\n")
+    if name == "space/__init__.py":
+        (site / name).touch()
+    record(site, "space")
+    before = scanned(tmp_path)
+    path = site / name
+    path.unlink() if path.exists() else path.write_bytes(b"MZ" + bytes(300))
+    after = scanned(tmp_path)
+    assert after == fresh(tmp_path)
+    assert after.python_imports != before.python_imports
