@@ -9,7 +9,8 @@ Two kinds of entries:
   (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
   addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
   only changed files are read again. Python files among these are hashed, and analyzed again only
-  if their bytes changed: hard links change ctime. Of the results for several files, those about the
+  if their bytes changed: hard links change ctime. A new folder starts with the entry of the
+  folder that has the most of its distributions. Of the results for several files, those about the
   Python of a distribution are recomputed if the bytes of one of its files changed (see
   `store.folder`), and others, such as ownership, every time.
 
@@ -24,7 +25,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.archive import PACKAGES
@@ -40,6 +44,13 @@ MAX_CACHED_BYTES = 1_000_000_000
 #: A file that changed this recently before it was read could change again with the same ctime: the
 #: kernel's clock for files ticks every 1 to 10 ms.
 SETTLED_NS = 100_000_000
+#: Folders whose facts a new folder can use.
+MAX_RECENT = 16
+#: RECORDs of a folder that count.
+MAX_RECORDS = 2_000
+#: Key of these: the key of each folder's facts, the last one scanned last, and its RECORDs.
+_RECENT = "recent folders"
+_RECENT_DECODER = msgspec.msgpack.Decoder(dict[bytes, frozenset[bytes]])
 
 
 def file_digest(path: Path) -> str:
@@ -98,16 +109,33 @@ class FactCache:
             from buildmatrix.images.store.folder import FILES_DECODER, FolderMemory, PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
-            recalled = self._folders.load(key, FILES_DECODER) or {}
+            records = walked.records()
+            own = self._folders.load(key, FILES_DECODER)
+            similar = self._find_similar_folder(records) if own is None else None
+            earlier = own if similar is None else self._folders.load(similar, FILES_DECODER)
             answers = PythonAnswers(self.cache, is_shared=False)
-            memory = FolderMemory(recalled, settled_ns, answers)
+            memory = FolderMemory(earlier or {}, settled_ns, answers)
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
-            if memory.is_changed:
+            if memory.files != own:
                 self._folders.save(key, memory.files)
+                self._remember_folder(key, records)
             return inventory
 
         content = walked.content_digest(settled_ns)
         return read() if content is None else self._recall(self._folders, content, read)
+
+    def _find_similar_folder(self, records: frozenset[bytes]) -> str | None:
+        """Return the key of the scanned folder that has the most of these `records`."""
+        folders = self._folders.load(_RECENT, _RECENT_DECODER) or {}
+        shared = {key: len(records & folders[key]) for key in reversed(folders)}
+        best = max(shared, key=shared.__getitem__, default=b"")
+        return os.fsdecode(best) if shared.get(best) else None
+
+    def _remember_folder(self, key: str, records: frozenset[bytes]) -> None:
+        folders = self._folders.load(_RECENT, _RECENT_DECODER) or {}
+        folders.pop(os.fsencode(key), None)
+        recent = [*folders.items(), (os.fsencode(key), records)]
+        self._folders.save(_RECENT, dict(recent[-MAX_RECENT:]))
 
 
 class _TreeSnapshot(Tree):
@@ -122,6 +150,12 @@ class _TreeSnapshot(Tree):
 
     def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         return self._tree.open(path)
+
+    def records(self) -> frozenset[bytes]:
+        """Return the paths of RECORDs, with names and versions of distributions; the first ones."""
+        paths = (entry.path for entry in self._entries if isinstance(entry, File))
+        records = (os.fsencode(path) for path in paths if path.endswith(".dist-info/RECORD"))
+        return frozenset(islice(records, MAX_RECORDS))
 
     def content_digest(self, settled_ns: int) -> str | None:
         """Return a digest of the tree; None if a file changed too recently to be certain."""

@@ -80,11 +80,6 @@ class FolderMemory:
         #: Path → entry to store: only the files of this scan.
         self.files: dict[bytes, FileMemory] = {}
 
-    @property
-    def is_changed(self) -> bool:
-        """True if `files` differs from the previous scan's."""
-        return self.files != self._earlier
-
     def recall(self, file: File) -> FileFacts | None:
         """See `FactMemory.recall`."""
         memory = self._earlier.get(os.fsencode(file.path))

@@ -174,6 +174,30 @@ def test_a_hard_link_that_is_made_or_removed_costs_no_analysis(
         assert again.stats.cached == 3
 
 
+def test_a_second_folder_takes_the_facts_of_the_first(
+    cache: FactCache, environment: Path, tmp_path: Path
+) -> None:
+    first = scanned(cache, environment)
+    shutil.copytree(environment, tmp_path / "second")
+    second = scanned(cache, tmp_path / "second")
+    assert loaded(first) == loaded(second) == ["libcudart.so.12"]
+    assert (first.stats.cached, second.stats.cached) == (0, 1)
+
+
+def test_the_folder_with_the_most_equal_distributions_is_used(
+    cache: FactCache, environment: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(environment, tmp_path / "same")
+    (tmp_path / "same/more-1.dist-info").mkdir()
+    (tmp_path / "same/more-1.dist-info/RECORD").write_text("")
+    (environment / "demo.py").write_text(HARMLESS)
+    shutil.copytree(environment, tmp_path / "last")
+    for folder in (environment, tmp_path / "same", tmp_path / "last"):
+        scanned(cache, folder)
+    shutil.copytree(tmp_path / "same", tmp_path / "new")
+    assert scanned(cache, tmp_path / "new").stats.cached == 1
+
+
 def overwrite(path: Path) -> None:
     path.write_text(HARMLESS)
 
@@ -184,17 +208,44 @@ def replace_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [overwrite, replace_file])
+@pytest.mark.parametrize("folder", ["first", "second"])
 def test_other_bytes_of_the_same_size_and_time_have_their_own_facts(
-    cache: FactCache, environment: Path, tmp_path: Path, change: Callable[[Path], None]
+    cache: FactCache, environment: Path, tmp_path: Path, change: Callable[[Path], None], folder: str
 ) -> None:
     assert len(LOADING) == len(HARMLESS)
     scanned(cache, environment)
+    if folder == "second":
+        shutil.copytree(environment, tmp_path / folder)
     wait_for_another_ctime(tmp_path)
-    path = environment / "demo.py"
+    path = tmp_path / folder / "demo.py"
     times = path.stat()
     change(path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert loaded(scanned(cache, environment)) == ["libm_____.so.6_"]
+    assert loaded(scanned(cache, tmp_path / folder)) == ["libm_____.so.6_"]
+
+
+def test_the_hash_in_a_record_is_not_believed(
+    cache: FactCache, environment: Path, tmp_path: Path
+) -> None:
+    claim = "sha256=" + "0" * 43
+    (environment / "demo-1.dist-info/RECORD").write_text(f"demo.py,{claim},{len(LOADING)}\n")
+    scanned(cache, environment)
+    shutil.copytree(environment, tmp_path / "second")
+    (tmp_path / "second/demo.py").write_text(HARMLESS)
+    assert loaded(scanned(cache, tmp_path / "second")) == ["libm_____.so.6_"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\x81\xa1x\xc0"])
+def test_a_damaged_list_of_folders_costs_only_time(
+    cache: FactCache, environment: Path, tmp_path: Path, damage: bytes
+) -> None:
+    scanned(cache, environment)
+    cache._folders.put(facts._RECENT, damage)
+    for number in range(2):
+        shutil.copytree(environment, tmp_path / str(number))
+        again = scanned(cache, tmp_path / str(number))
+        assert loaded(again) == ["libcudart.so.12"]
+        assert again.stats.cached == number
 
 
 def test_a_python_file_that_changed_just_now_is_recognized_by_its_bytes(
