@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 #: NEEDED of each file that has any, or other facts.
@@ -185,6 +187,19 @@ def auditwheel(paths: Sequence[str]) -> Facts:
     return {"libraries": count}
 
 
+def environment(paths: Sequence[str]) -> Facts:
+    """A scan of a folder with a copy of a cache: it stays as it was made."""
+    from buildmatrix.facts.trees.archive import DirectoryTree
+    from buildmatrix.images.store.cache import Cache
+    from buildmatrix.images.store.facts import FactCache
+
+    root, made = map(Path, paths)
+    with TemporaryDirectory() as copy, DirectoryTree(root) as tree:
+        shutil.copytree(made, copy, dirs_exist_ok=True)
+        inventory = FactCache(Cache(Path(copy))).folder(root, tree)
+    return {"files": inventory.stats.files, "cached": inventory.stats.cached}
+
+
 def inflate(path: Path) -> Facts:
     """Inflates all members of a wheel to nowhere: the floor for who looks into one."""
     total = 0
@@ -227,6 +242,7 @@ JOBS: dict[str, Callable[[Sequence[str]], Facts]] = {
     "auditwheel": auditwheel,
     "inflate": _one(inflate),
     "wheel": _one(wheel),
+    "environment": environment,
 }
 
 

@@ -3,7 +3,7 @@
     python bench/scan.py --tree .venv/lib/python3.11/site-packages    # an installed stack
     python bench/scan.py --root FOLDER                                # a root file system
     python bench/scan.py --wheels FOLDER
-    python bench/scan.py --tree A --root B --wheels C --json FILE headers large full root wheels
+    python bench/scan.py --tree A --root B --wheels C --json FILE [PART...]
 
 `headers`  NEEDED of every binary in --tree: beside scanelf (the whole tree), and beside readers
            that are given the list of binaries. Ours walks the tree, opens every file and reads
@@ -11,6 +11,8 @@
            also finds each library as the loader would; lddtree, libtree and auditwheel do, too.
 `large`    the same of the single libraries over 100 MB.
 `full`     everything `scan` reads of --tree, and of what that is made.
+`linked`   a scan of hard links to --tree, or of a copy on another disk: with an empty cache, after
+           a scan of --tree (a second environment of uv's cache), and after one of themselves.
 `root`     headers and everything of --root; bench/root.py makes one of 60,000 files.
 `wheels`   everything of each wheel, beside inflating it with zlib to nowhere.
 
@@ -36,11 +38,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from memory import Watch
 
 from buildmatrix.base.data import replace
+from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.images.store.cache import Cache
+from buildmatrix.images.store.facts import FactCache
 
 LARGE = 100_000_000
 JOBS = Path(__file__).with_name("readers.py")
@@ -211,6 +217,36 @@ def full(options: argparse.Namespace) -> Iterator[Row]:
     yield from (row for row, _ in measure("full", jobs, options.runs))
 
 
+def linked(options: argparse.Namespace) -> Iterator[Row]:
+    """A second environment with the files of --tree."""
+    with TemporaryDirectory() as place:
+        caches = [Path(place) / name for name in ("none", "first", "second")]
+        copy, files = Path(place) / "tree", options.tree
+        for folder in caches:
+            folder.mkdir()
+        scan_with_cache(files, caches[1])
+        try:
+            shutil.copytree(files, copy, symlinks=True, copy_function=os.link)
+        except shutil.Error:  # on another disk
+            shutil.rmtree(copy)
+            shutil.copytree(files, copy, symlinks=True)
+        (copy / "second").touch()  # else its names and stamps could be those of --tree
+        scan_with_cache(copy, caches[2])
+        jobs = [
+            ours("with an empty cache", "environment", copy, caches[0]),
+            ours("after --tree", "environment", copy, caches[1]),
+            ours("again", "environment", copy, caches[2]),
+        ]
+        yield from (row for row, _ in measure("linked", jobs, options.runs))
+
+
+def scan_with_cache(root: Path, cache: Path) -> None:
+    """Fill a cache."""
+    time.sleep(0.2)  # Files that changed just now are not trusted to stay.
+    with DirectoryTree(root) as tree:
+        FactCache(Cache(cache)).folder(root, tree)
+
+
 def root(options: argparse.Namespace) -> Iterator[Row]:
     """A root file system."""
     tree = options.root
@@ -276,6 +312,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], Iterator[Row]]]] = {
     "headers": ("tree", headers),
     "large": ("tree", large),
     "full": ("tree", full),
+    "linked": ("tree", linked),
     "root": ("root", root),
     "wheels": ("wheels", wheels),
 }
