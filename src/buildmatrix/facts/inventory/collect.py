@@ -252,8 +252,9 @@ def _read_files(
     results = spread(inspect_file, [listing.files[path].size for path in rest], watch)
     for path, result in zip(rest, results, strict=True):
         if result.sha256 is not None and result.sha256 == earlier[path].sha256:
-            facts[path] = replace(earlier[path], bytes_read=result.bytes_read)
+            facts[path] = earlier[path]
             files.recalled += 1
+            listing.bytes_read += result.bytes_read
         else:
             facts[path] = result
     facts |= _open_containers(listing, facts, watch)

@@ -107,6 +107,6 @@ class FolderMemory:
         stamp = self._settled_stamp(file)
         if (stamp is None and facts.sha256 is None) or facts.unread is not None:
             return
-        bare = replace(facts, bytes_read=0)
+        bare = replace(facts, bytes_read=0) if facts.bytes_read else facts
         path = os.fsencode(file.path)
         self.files[path] = FileMemory(stamp, bare if bare != FileFacts() else None)
