@@ -36,7 +36,7 @@ def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
     from buildmatrix.facts.inventory.collect import collect_shallow
     from buildmatrix.facts.inventory.file_facts import FileFacts
-    from buildmatrix.facts.loader.resolver import resolve
+    from buildmatrix.facts.loader import resolve
     from buildmatrix.facts.trees.archive import DirectoryTree
 
     seen = {path: FileFacts(elf=elf) for path, elf in _headers(root).items()}
@@ -248,7 +248,7 @@ JOBS: dict[str, Callable[[Sequence[str]], Facts]] = {
 
 def _imports() -> Iterator[str]:
     """What a job imports is imported before its clock starts."""
-    yield from ("buildmatrix.facts.inventory.collect", "buildmatrix.facts.loader.resolver")
+    yield from ("buildmatrix.facts.inventory.collect", "buildmatrix.facts.loader")
     yield from ("buildmatrix.facts.trees.wheel", "buildmatrix.facts.trees.archive")
     yield from ("buildmatrix.catalogue.match", "buildmatrix.catalogue.load")
 

@@ -21,7 +21,7 @@ from buildmatrix.catalogue.releases import requirements
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.images import store
 from buildmatrix.judge.model import Verdict

@@ -24,7 +24,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Needed, Resolution
+from buildmatrix.facts.loader import Needed, Resolution
 from buildmatrix.facts.trees.archive import BytesSource, DirectoryTree
 
 PROGRAM = "opt/app/bin/program"

@@ -26,7 +26,7 @@ from loader_roots import (
 )
 
 from buildmatrix.base.data import replace
-from buildmatrix.facts.loader.resolver import Resolution, resolve, resolve_opened
+from buildmatrix.facts.loader import Resolution, resolve, resolve_opened
 
 
 class GlibcRoot(Root):

@@ -26,7 +26,7 @@ from loader_roots import (
 )
 
 from buildmatrix.base.data import replace
-from buildmatrix.facts.loader.resolver import Resolution, Resolver
+from buildmatrix.facts.loader import Resolution, Resolver
 
 MACHINE = platform.machine()
 LOADER = Path(f"/lib/ld-musl-{MACHINE}.so.1")

@@ -17,7 +17,7 @@ from loader_roots import PROGRAM, Object, Root, Toolchain
 
 from buildmatrix.commands.why.graph import join_graph
 from buildmatrix.facts.inventory.collect import collect
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.reports.why import Edge, Graph

@@ -21,7 +21,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence, matches
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution, resolve
+from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.fleet.model import BackendPattern, Subject, WorkerSettings
 from buildmatrix.judge.composition import Composition, VendorBytes
 from buildmatrix.judge.judging import Judge, Judgement

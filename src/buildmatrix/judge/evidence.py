@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence, EvidenceKin
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, Inventory, PythonImport
-from buildmatrix.facts.loader.resolver import Needed
+from buildmatrix.facts.loader import Needed
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.model import Verdict
 

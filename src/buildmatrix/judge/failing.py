@@ -19,7 +19,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, opened_library
 from buildmatrix.facts.inventory.model import PythonLoad
-from buildmatrix.facts.loader.process import file_name
+from buildmatrix.facts.loader_process import file_name
 from buildmatrix.judge.evidence import Imported, title
 from buildmatrix.judge.model import Failure
 from buildmatrix.judge.tree import TreeView

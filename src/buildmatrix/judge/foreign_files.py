@@ -11,7 +11,7 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Binary, PythonImport
-from buildmatrix.facts.loader.resolver import Needed, Rule, resolve_opened
+from buildmatrix.facts.loader import Needed, Rule, resolve_opened
 from buildmatrix.judge.evidence import find_system_backend, is_base, title, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.findings import (

@@ -21,8 +21,8 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import demangle, matches_any
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, Distribution
-from buildmatrix.facts.loader.process import Preloads, file_name
-from buildmatrix.facts.loader.resolver import Needed, Rule, resolve_opened
+from buildmatrix.facts.loader import Needed, Rule, resolve_opened
+from buildmatrix.facts.loader_process import Preloads, file_name
 from buildmatrix.judge.findings import chain_to_file, file_holder, finding, split_owner
 from buildmatrix.judge.library_versions import (
     ExpectedVersion,

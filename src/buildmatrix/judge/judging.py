@@ -24,7 +24,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
 from buildmatrix.judge import (
     architectures,
     contradictions,

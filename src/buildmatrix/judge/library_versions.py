@@ -20,8 +20,8 @@ from buildmatrix.facts.elf.model import DeviceCode, newer_version
 from buildmatrix.facts.elf.symbols import exported_hashes
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution
-from buildmatrix.facts.loader.process import abi_of
-from buildmatrix.facts.loader.resolver import Needed
+from buildmatrix.facts.loader import Needed
+from buildmatrix.facts.loader_process import abi_of
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import split_owner
 from buildmatrix.judge.subject import ImageSubject, once

@@ -11,9 +11,9 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import requirements
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Link
-from buildmatrix.facts.loader.binding import Unbound
-from buildmatrix.facts.loader.process import file_name
-from buildmatrix.facts.loader.resolver import Needed
+from buildmatrix.facts.loader import Needed
+from buildmatrix.facts.loader_binding import Unbound
+from buildmatrix.facts.loader_process import file_name
 from buildmatrix.judge.evidence import is_extension, title
 from buildmatrix.judge.findings import (
     BASE,
@@ -355,7 +355,7 @@ def _is_expected(image: ImageSubject, needed: Needed) -> bool:
 # needs.
 #
 # The loader refuses the file with "undefined symbol" or "version not found". See
-# `facts.loader.binding` for the lookup, and for the cases without an answer.
+# `facts.loader_binding` for the lookup, and for the cases without an answer.
 
 
 #: From files that fail with an import to files without a known loader.

@@ -13,7 +13,7 @@ from buildmatrix.base.text import count, listing, shown
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution, resolve
+from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge import fixes
 from buildmatrix.judge.distributions import is_by_local_version
 from buildmatrix.judge.evidence import title

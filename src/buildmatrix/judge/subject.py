@@ -18,8 +18,8 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import requirements, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.conda import NPM
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.binding import Unbound, find_unbound
-from buildmatrix.facts.loader.resolver import Resolution, resolve
+from buildmatrix.facts.loader import Resolution, resolve
+from buildmatrix.facts.loader_binding import Unbound, find_unbound
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict

@@ -22,7 +22,7 @@ from buildmatrix.facts.inventory.model import (
     PythonImport,
     PythonLoad,
 )
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import (
     Imported,

@@ -18,7 +18,7 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.engines.model import Run
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.preflight.protocol import (
     list_frameworks,

@@ -106,7 +106,7 @@ class Edge:
     text: str = field(default="", metadata=key("written"))
     #: Condition of a requirement: its marker, or the extra that somebody asked for.
     condition: str = ""
-    #: Search rule of the loader (`facts.loader.resolver.Rule`), for links that were found.
+    #: Search rule of the loader (`facts.loader.Rule`), for links that were found.
     rule: str | None = None
     #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the first that asked.
     by: str | None = None

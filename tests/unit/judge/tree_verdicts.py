@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution, resolve
+from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge.model import Verdict
 from buildmatrix.judge.tree import tree_of
 from buildmatrix.judge.verdicts import verdicts

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import encode
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.images.store import decode

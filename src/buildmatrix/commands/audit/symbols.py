@@ -22,9 +22,9 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
-from buildmatrix.facts.loader.binding import unread_libraries
-from buildmatrix.facts.loader.process import file_name
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
+from buildmatrix.facts.loader_binding import unread_libraries
+from buildmatrix.facts.loader_process import file_name
 from buildmatrix.judge.locks import resolve_wheels
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.locks.index.model import Member, WheelFacts, tables_cost

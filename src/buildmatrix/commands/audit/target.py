@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit.symbols import Edge, add_tables
 from buildmatrix.facts.inventory.merge import MergedPaths, merge
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
 from buildmatrix.judge.certainty import (
     Gain,
     Unopened,

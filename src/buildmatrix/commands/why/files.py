@@ -17,7 +17,7 @@ from buildmatrix.facts.python_imports import Reach
 from buildmatrix.reports.why import Edge, Node, node_id
 
 if TYPE_CHECKING:
-    from buildmatrix.facts.loader.resolver import Needed, Resolution
+    from buildmatrix.facts.loader import Needed, Resolution
 
 #: Text for the reach of loads in Python code.
 _REACH_TEXTS: Mapping[Reach, str] = {

@@ -14,7 +14,7 @@ from buildmatrix.commands.why.packages import build_package_graph, find_import_e
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
 from buildmatrix.judge.model import Finding
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id

@@ -11,8 +11,8 @@ from audit_index import Locked, noise
 from elf_images import Image, Part
 
 from buildmatrix.base.data import replace
+from buildmatrix.facts import loader_binding
 from buildmatrix.facts.inventory.model import Stats
-from buildmatrix.facts.loader import binding
 from buildmatrix.reports.run.model import Report, exit_code
 
 LINK = "libnvJitLink.so.12"
@@ -81,13 +81,13 @@ def test_a_library_that_has_the_symbol_is_fine(locked: Locked, defined: tuple[st
 
 def test_symbols_are_bound_once(locked: Locked, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = []
-    bind = binding._Binder.find_unbound
+    bind = loader_binding._Binder.find_unbound
 
-    def count(binder: Any, objects: Any = None) -> Iterator[binding.Unbound]:
+    def count(binder: Any, objects: Any = None) -> Iterator[loader_binding.Unbound]:
         bound.extend([binder] if objects is None else [])
         return bind(binder, objects)
 
-    monkeypatch.setattr(binding._Binder, "find_unbound", count)
+    monkeypatch.setattr(loader_binding._Binder, "find_unbound", count)
     add_pair(locked, OLD, size=50_000)
     assert len(said(locked.audit("cuda"))) == 1
     # Before and after the tables of both were read.

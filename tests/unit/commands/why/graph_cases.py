@@ -11,7 +11,7 @@ from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_
 from buildmatrix.commands.why.graph import join_graph
 from buildmatrix.facts.elf.model import Elf, Literal, Mark
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports import why_text
 from buildmatrix.reports.why import Answer, AnsweredNode, Graph

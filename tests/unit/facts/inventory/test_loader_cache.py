@@ -9,7 +9,7 @@ import pytest
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, CachedLibrary, Inventory
 from buildmatrix.facts.inventory.system import read_cache
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 
 
 def cache(order: str = "<", *, levels: tuple[str, ...] = ("x86-64-v3",)) -> bytes:

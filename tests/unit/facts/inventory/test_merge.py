@@ -13,7 +13,7 @@ from buildmatrix.facts.inventory.model import (
     Stats,
     Unread,
 )
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.wheel import Member
 
 

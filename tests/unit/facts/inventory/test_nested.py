@@ -24,7 +24,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory import file_facts, listing
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.locks.index.depth import read_parts

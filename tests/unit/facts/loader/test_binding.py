@@ -13,8 +13,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory import collect as collecting
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory
-from buildmatrix.facts.loader.binding import Unbound, find_unbound
-from buildmatrix.facts.loader.resolver import resolve
+from buildmatrix.facts.loader import resolve
+from buildmatrix.facts.loader_binding import Unbound, find_unbound
 from buildmatrix.facts.trees.archive import DirectoryTree
 
 MANGLED = "_ZN4acme4openEv"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.facts import loader
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Inventory, Link
-from buildmatrix.facts.loader import resolver as loader
-from buildmatrix.facts.loader.resolver import Needed, resolve
+from buildmatrix.facts.loader import Needed, resolve
 
 SITE = "usr/lib/python3/site-packages"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, Inventory
-from buildmatrix.facts.loader.resolver import Needed, resolve
+from buildmatrix.facts.loader import Needed, resolve
 
 MUSL = "lib/ld-musl-x86_64.so.1"
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.facts.inventory.model import Binary, CachedLibrary, Inventory, Unread
-from buildmatrix.facts.loader.process import (
+from buildmatrix.facts.loader_process import (
     Abi,
     LibraryNames,
     Loaded,

@@ -28,8 +28,8 @@ from itertools import chain
 from buildmatrix.facts.elf.model import Elf, SymbolNeed
 from buildmatrix.facts.elf.symbols import DefinedSymbols
 from buildmatrix.facts.inventory.model import Binary, Inventory
-from buildmatrix.facts.loader.process import Preloads, abi_of, file_name, is_program
-from buildmatrix.facts.loader.resolver import Resolution
+from buildmatrix.facts.loader import Resolution
+from buildmatrix.facts.loader_process import Preloads, abi_of, file_name, is_program
 
 #: The C library and GCC's.
 _SYSTEM = re.compile(
