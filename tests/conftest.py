@@ -42,7 +42,8 @@ if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
 LONG = tuple(
     f"tests/integration/test_{name}.py"
     for name in (
-        *("example_matrix", "docker_engine", "oci_engine_real", "oci_contents_real"),
+        *("example_matrix", "docker_engine", "github_runner", "guide"),
+        *("oci_engine_real", "oci_contents_real"),
         *("public_projects", "builders_real", "preflight_rungs", "two_daemons", "pages"),
         *("fleet_faults", "fleet_faults_real", "backends_real", "docker_publishing"),
         *("preflight_compute", "preflight_real", "page_screenshots"),
