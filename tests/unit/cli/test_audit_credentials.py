@@ -85,7 +85,7 @@ def test_an_index_of_the_environment(private: Locked, capsys, monkeypatch) -> No
     assert run(capsys, "requirements.txt")[0] == 1
     log = Path("../run.log").read_text()
     for line in (
-        r"http\.requests: GET http://\S+: 2\d\d, \d+\.\d\d s",
+        r"net\.requests: GET http://\S+: 2\d\d, \d+\.\d\d s",
         r"base\.child: run \S+/uv pip compile",
         r"base\.child: uv: exit status 0, \d+\.\d\d s",
         r"store\.cache: \w+ .+: not cached",
