@@ -116,6 +116,7 @@ FIELDS: dict[str, tuple[Any, bool]] = {
     "torch": ("cu128", True),
     "archs": (("sm_90",), False),
     "system_packages": (("libgomp1",), False),
+    "package_manager": ("dnf", False),
     "env": ({"A": "b"}, False),
     "labels": ({"a": "b"}, False),
     "template": ("other.j2", False),

@@ -26,6 +26,7 @@ from buildmatrix.commands.build.checks import ascent
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.oci import sandboxes
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import GATES, ClimbedRung, Gate, GateState, TargetResult
 from buildmatrix.locks import status
@@ -99,8 +100,9 @@ def broken_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
 
 
 def refusing_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
-    chroot = SimpleNamespace(name="chroot", refuses=lambda account: "it does not confine root")
+    chroot = SimpleNamespace(name="chroot", confines_root=False)
     patch.setattr(sandboxes, "usable", lambda: (chroot, "chroot"))
+    patch.setattr("buildmatrix.engines.oci.engine.identity", lambda *_: Identity(0, 0))
 
 
 def other_processor(patch: pytest.MonkeyPatch, empty: Path) -> None:
@@ -114,7 +116,9 @@ CAUSES = {
         "nothing here can run a command of an image: bwrap (no user namespaces here); allow user "
         "namespaces, or install bubblewrap or crun",
     ),
-    refusing_sandbox: (5, "chroot: it does not confine root; install crun or runc"),
+    refusing_sandbox: (
+        5, "chroot does not confine an image that runs as root; install crun or runc",
+    ),
     other_processor: (3, "the image is for linux/amd64, and this machine is riscv64"),
 }  # fmt: skip
 
