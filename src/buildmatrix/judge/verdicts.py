@@ -320,37 +320,60 @@ def pass_through_requirements(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[
     for package in sorted(lock.packages, key=lambda package: package.name):
         for asker in package.via:
             requires.setdefault(asker, []).append(package.name)
-    return tuple(
-        verdict if verdict.verdict in UNFIT else _pass_on(verdict, by_name, requires)
-        for verdict in by_name.values()
-    )
+    askers = {package.name: package.via for package in lock.packages}
+    nearest = [_find_nearest(kind, by_name, requires, askers) for kind in reversed(UNFIT)]
+    return tuple(_pass_on(verdict, nearest) for verdict in by_name.values())
 
 
-def _pass_on(
-    item: Verdict, by_name: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
-) -> Verdict:
-    # Reached distributions, and the requirement of `item` that leads there.
-    reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
-    bad: dict[str, tuple[Verdict, str]] = {}
-    for name, first in (queue := list(reached.items())):  # grows while it is walked
-        verdict = by_name.get(name)
-        if verdict is not None and verdict.verdict in UNFIT:
-            bad.setdefault(verdict.verdict, (verdict, first))
-            continue
-        for further in requires.get(name, ()):
-            if further not in reached and further != item.name:
-                reached[further] = first
-                queue.append((further, first))
-    for kind in reversed(UNFIT):
-        if kind in bad:
-            worst, first = bad[kind]
-            by = "" if first == worst.name else f" (via {first})"
-            return replace(
-                item,
-                verdict=worst.verdict,
-                reason=f"it requires {worst.name} {worst.version}{by}, which is "
-                f"{worst.verdict} here: {worst.reason}",
-                vendors=tuple(sorted({*item.vendors, *worst.vendors})),
-                by_others=True,
+class _Way(Struct, frozen=True):
+    """The shortest way from a distribution to one with a bad verdict."""
+
+    length: int
+    #: Its first step, and its end.
+    first: str
+    worst: Verdict
+
+
+def _find_nearest(
+    kind: VerdictName,
+    by_name: Mapping[str, Verdict],
+    requires: Mapping[str, Sequence[str]],
+    askers: Mapping[str, Sequence[str]],
+) -> Mapping[str, _Way]:
+    """Return the ways to the nearest verdicts `kind`, in linear time; none leads through a bad one.
+
+    Of equally short ways the one whose names come first.
+    """
+    ways = {
+        name: _Way(0, name, verdict) for name, verdict in by_name.items() if verdict.verdict == kind
+    }
+    queue = list(ways)
+    for name in queue:  # grows while it is walked: the nearest first
+        length = ways[name].length
+        for asker in askers.get(name, ()):
+            own = by_name.get(asker)
+            if asker in ways or (own is not None and own.verdict in UNFIT):
+                continue
+            first = next(
+                item for item in requires[asker] if item in ways and ways[item].length == length
             )
-    return item
+            ways[asker] = _Way(length + 1, first, ways[first].worst)
+            queue.append(asker)
+    return ways
+
+
+def _pass_on(item: Verdict, nearest: Sequence[Mapping[str, _Way]]) -> Verdict:
+    ways = (ways[item.name] for ways in nearest if item.name in ways)
+    way = next(ways, None) if item.verdict not in UNFIT else None
+    if way is None:
+        return item
+    worst = way.worst
+    by = "" if way.first == worst.name else f" (via {way.first})"
+    return replace(
+        item,
+        verdict=worst.verdict,
+        reason=f"it requires {worst.name} {worst.version}{by}, which is "
+        f"{worst.verdict} here: {worst.reason}",
+        vendors=tuple(sorted({*item.vendors, *worst.vendors})),
+        by_others=True,
+    )
