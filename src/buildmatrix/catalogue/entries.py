@@ -87,6 +87,13 @@ class CondaPackageEntry(CatalogueEntry, frozen=True):
     distribution: str
 
 
+class ChannelEntry(CatalogueEntry, frozen=True):
+    """Channels of conda whose packages show in name, build or requirements whose they are."""
+
+    #: Globs of addresses without a scheme.
+    names: tuple[str, ...]
+
+
 class LocalVersion(CatalogueEntry, frozen=True):
     """A local version (PEP 440) that names the backend a wheel was built for."""
 

@@ -69,6 +69,7 @@ class Catalogue:
     distributions: GlobIndex[Owned[DistributionEntry]]
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
+    channels: GlobIndex[Owned[entries.ChannelEntry]]
     local_versions: Sequence[Owned[entries.LocalVersion]]
     source_traces: Sequence[Owned[entries.SourceTrace]]
     modules: GlobIndex[Owned[entries.ModuleEntry]]

@@ -35,9 +35,12 @@ from buildmatrix.catalogue.model import (
     matches_any,
     version_of,
 )
-from buildmatrix.facts.inventory.conda import PREFIX
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
+
+#: Kinds of distributions that have one build for all.
+_WHOLE = ("native", "pure", "meta")
 
 
 class LibraryMatch(Struct, frozen=True):
@@ -108,28 +111,31 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     """Return the catalogue's statement about a distribution; None if there is none.
 
     A local version names the backend of a build, so it wins over the name. Replacements still come
-    from the entries of the name.
+    from the entries of the name. A package of conda is never the public wheel of its name: only
+    entries that hold for all builds of a name count for it.
     """
     public, _, local = version.partition("+")
     if name.startswith(PREFIX):
         local = ""  # Build metadata of semver, which is no part of a version's identity.
     name = distribution_name(name)
+    entries = list(catalogue.distributions.find(name))
+    if name.startswith(CONDA_PREFIX):
+        plain = catalogue.distributions.find(distribution_name(name.removeprefix(CONDA_PREFIX)))
+        entries += (owned for owned in plain if owned.entry.kind in _WHOLE)
     named, built = [], []
-    for owned in catalogue.distributions.find(name):
+    for owned in entries:
         _, separator, wanted = owned.glob.partition("+")
         if not separator:
             named.append(owned)
         elif local and matches(wanted, local):
             built.append(owned)
-    distribution_matches = [
-        match
-        for match in (
-            _by_name(built, public),
-            _by_local(local, catalogue) if local else None,
-            _by_name(named, public),
-        )
-        if match is not None
-    ]
+    by_name = _by_name(named, public)
+    by_local = _by_local(local, catalogue) if local else None
+    if by_local is not None and by_local.vendor is None and by_name is not None:
+        # A vendor's own package of conda has no build without the vendor, whatever its build says.
+        by_local = None if by_name.entry.startswith(CONDA_PREFIX) else by_local
+    matches_of_parts = (_by_name(built, public), by_local, by_name)
+    distribution_matches = [match for match in matches_of_parts if match is not None]
     if not distribution_matches:
         return None
     best = distribution_matches[0]

@@ -353,6 +353,7 @@ class DataFile(
     libraries: tuple[entries.LibraryEntry, ...] = ()
     distributions: tuple[entries.DistributionEntry, ...] = ()
     conda: tuple[entries.CondaPackageEntry, ...] = ()
+    channels: tuple[entries.ChannelEntry, ...] = ()
     source_traces: tuple[entries.SourceTrace, ...] = ()
     local_versions: tuple[entries.LocalVersion, ...] = ()
     modules: tuple[entries.ModuleEntry, ...] = ()

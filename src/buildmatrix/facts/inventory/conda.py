@@ -155,6 +155,8 @@ def record_hash(algorithm: str, digest: bytes) -> str:
 
 #: Installer name for conda, mamba and pixi, which write the same records.
 CONDA = "conda"
+#: Start of the names of conda packages in a lock: `conda:pytorch`. No name of PyPI has a colon.
+CONDA_PREFIX = f"{CONDA}:"
 
 
 @dataclass(frozen=True, slots=True)
