@@ -51,8 +51,9 @@ def audit_command(
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
 
     SOURCE is a requirements file, a `pyproject.toml`, a lock (`pylock*.toml`, `uv.lock`,
-    `poetry.lock`, `Pipfile.lock`), `pypi:NAME==VERSION` or a wheel; without one, the targets of
-    the specification are audited. What is not locked is resolved for each backend.
+    `poetry.lock`, `Pipfile.lock`, `pixi.lock`, `conda-lock.yml`), `pypi:NAME==VERSION` or a
+    wheel; without one, the targets of the specification are audited. What is not locked is
+    resolved for each backend.
     """
     from buildmatrix.api.judging import audit
     from buildmatrix.commands.audit.session import share_one_heap

@@ -10,6 +10,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import chain_to_file, finding
 from buildmatrix.judge.fixes import fix, index_fix, line_fix, release_fix
@@ -139,14 +140,17 @@ def check_foreign_local_version(subject: Subject) -> Iterator[Finding]:
         if not subject.counts(present, match):
             continue
         local = present.version.partition("+")[2]
+        build = f"its local version is +{local}"
+        if present.name.startswith(CONDA_PREFIX):
+            build = f"its build is {local}"
         yield _finding(
             "BM102",
             subject,
             present,
             match,
             f"{name_with_size(present)} was built for "
-            f"{title(match.backend, subject.catalogue)}: its local version "
-            f"is +{local}, and this target is for {subject.backend}",
+            f"{title(match.backend, subject.catalogue)}: {build}, and this target is for "
+            f"{subject.backend}",
             fix=fix(subject, present.name, present.version, "BM102"),
         )
 
@@ -163,6 +167,7 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
         if not subject.counts(present, match):
             continue
         name = title(subject.backend, subject.catalogue)
+        is_proof = match.weight == "strong" and not _is_locked_pin(present, match)
         yield _finding(
             "BM103",
             subject,
@@ -170,9 +175,17 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
             match,
             f"{name_with_size(present)} is for {name} {line}, and this target is for {name} "
             f"{expected}: libraries of two lines do not work together",
-            severity="error" if match.weight == "strong" else "warning",
+            severity="error" if is_proof else "warning",
             fix=line_fix(subject, present.name, present.version, expected),
         )
+
+
+def _is_locked_pin(present: Present, match: DistributionMatch) -> bool:
+    """Return True for a meta package in a lock of conda: what it pins is in the lock itself.
+
+    Channels mix: NVIDIA's packages for 11.8 take conda-forge's libcufile, which requires 12.5.
+    """
+    return match.kind == "meta" and present.name.startswith(CONDA_PREFIX)
 
 
 # BM104: the default index's build was chosen, but this backend needs another one.
@@ -191,6 +204,11 @@ def check_default_build(subject: Subject) -> Iterator[Finding]:
     for present in subject.present:
         match = matches.get(present.owner)
         build = build_of(present.name, subject.catalogue)
+        name_in_index = subject.catalogue.conda.get(
+            present.name.removeprefix(CONDA_PREFIX), present.name
+        )
+        if present.name.startswith(CONDA_PREFIX) and name_in_index not in families:
+            continue  # Libraries for data have builds for the CPU in all environments.
         if match is not None and indexes and _is_cpu_build(subject, present, match):
             yield _finding(
                 "BM104",
@@ -353,6 +371,8 @@ def _find_other_route(
     present: Present, match: DistributionMatch, subject: Subject
 ) -> tuple[str, str] | None:
     """Return a build other than that of uv's torch route, by local version or index."""
+    if present.name.startswith(CONDA_PREFIX):
+        return None
     route = subject.target.torch
     own = subject.catalogue.backends.get(subject.backend)
     routes = {index.name for index in own.indexes} if own is not None else set()
@@ -378,7 +398,8 @@ def check_two_lines(subject: Subject) -> Iterator[Finding]:
     """At most one finding, at the line that has fewer distributions or is not the target's."""
     lines: dict[str, list[tuple[Present, DistributionMatch]]] = {}
     for present, match in subject.matches:
-        if match.backend == subject.backend and match.weight == "strong" and match.toolkit:
+        is_proof = match.weight == "strong" and not _is_locked_pin(present, match)
+        if match.backend == subject.backend and is_proof and match.toolkit:
             lines.setdefault(match.toolkit, []).append((present, match))
     if len(lines) < 2:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
 from buildmatrix.catalogue.releases import Gap, gap, routes_of, runtime_of_build, toolkit_line
-from buildmatrix.facts.inventory.conda import PREFIX
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX
 from buildmatrix.judge.model import Fix, SpecChange
 from buildmatrix.judge.subject import Subject
 from buildmatrix.locks.model import Package
@@ -181,6 +181,14 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
             "waive",
             f"remove {_asked_for(subject, name)} from {where}, delete these files in the step that "
             "installs them, or accept it with a [[waive]]",
+            accept(rule, distribution=name),
+        )
+    if name.startswith(CONDA_PREFIX):
+        return Fix(
+            "pin",
+            f"ask for a build of {_asked_for(subject, name).removeprefix(CONDA_PREFIX)} for "
+            f"{subject.backend}, or remove it, in what the lock is made from, and lock again; else "
+            "accept it with a [[waive]]",
             accept(rule, distribution=name),
         )
     match = distribution(name, "", subject.catalogue)

@@ -15,6 +15,7 @@ from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers, requirement_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, poetrylock, pylock, uvlock
+from buildmatrix.locks.condalock import is_conda_lock, read_conda_lock
 from buildmatrix.locks.lines import RequirementLine, allows, format_extras, read_toml
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
@@ -272,7 +273,7 @@ def _unmet(
 
 def is_lock(name: str) -> bool:
     """Return True if a file is a lock by its name."""
-    return is_pylock(name) or name in _READERS
+    return is_pylock(name) or name in _READERS or is_conda_lock(name)
 
 
 def export_command(label: str) -> str:
@@ -296,6 +297,8 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     name = selection.path.name
     if is_pylock(name):
         pins, stale = Pins(pylock.read(open_lock(selection, "")), {}), None
+    elif is_conda_lock(name):
+        pins, stale = Pins(read_conda_lock(selection), {}), None
     elif name in _READERS:
         pins, stale = _READERS[name](selection)
     elif name.endswith((".txt", ".in")):
@@ -305,7 +308,15 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
         made = f"{selection.label} is not supported; run `{export}` to make one that is"
         raise UsageError(made)
     else:
-        readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
+        readable = ", ".join(
+            [
+                "pylock.toml",
+                *_READERS,
+                "pixi.lock",
+                "conda-lock.yml",
+                "a pinned requirements file (*.txt)",
+            ]
+        )
         raise UsageError(f"{selection.label} is not a supported lock; supported are {readable}")
     lock = replace(pins.lock, decided=pins.lock.decided | _decided(selection))
     return replace(pins, lock=_rebase_paths(lock, selection.path.parent)), stale

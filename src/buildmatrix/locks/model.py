@@ -74,6 +74,17 @@ class Package(Struct, frozen=True):
         return bool(self.source) and not _REMOTE.match(self.source)
 
 
+class CondaPackage(Package, frozen=True, kw_only=True):
+    """One package of a conda channel, which is `index`; `version` has its build behind a `+`.
+
+    What others require and the lock lacks has no file: virtual packages, such as `__cuda`.
+    """
+
+    file: LockedFile | None = None
+    #: Normalized names of the Python distributions that it may install.
+    provides: tuple[str, ...] = ()
+
+
 class LeftOut(Struct, frozen=True):
     """Parts of a source that were neither selected nor defaults of its project."""
 
@@ -83,6 +94,8 @@ class LeftOut(Struct, frozen=True):
     #: All compatible selections: the current one, and parts that do not conflict with it.
     more_extras: tuple[str, ...] = ()
     more_groups: tuple[str, ...] = ()
+    #: Other environments of pixi, each of which is installed alone.
+    environments: tuple[str, ...] = ()
 
 
 class Lock(Struct, frozen=True):
@@ -97,7 +110,7 @@ class Lock(Struct, frozen=True):
     left_out: LeftOut = LeftOut()
     #: True if an installer adds requirements that the file lacks, as pip does without hashes.
     is_completed: bool = False
-    #: Packages and unread files that conda installs in addition.
+    #: Packages of conda, locked or only requested, and unread files.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
     #: Normalized names that the lock's project provides or decides itself, whatever wheels require:

@@ -32,6 +32,7 @@ from buildmatrix.base.toml import TomlError, loads, string, tables, tool_table
 from buildmatrix.facts.files import keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.committed import TOOL_CHECKS, describe_unchecked, read_committed
+from buildmatrix.locks.condalock import is_conda_lock
 from buildmatrix.locks.lookup import Pins, Recent, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Package, Staleness
 from buildmatrix.locks.projects import read_project
@@ -87,6 +88,9 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
     Raises `SpecError` for a lock that is broken or is for other targets.
     """
     selection = selection_of(root, target)
+    if is_conda_lock(selection.path.name):
+        problem = "images are not built from locks of conda; only `audit` reads them"
+        raise SpecError([Problem(problem, selection.label)])
     if selection.path.suffix == ".txt":
         selection.check((), ())
     pins, stale = read_committed(selection)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.base.text import shown
@@ -33,7 +34,6 @@ _PYTHON = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 _LARGEST = 64 * 1024 * 1024
-_LOCKS_OF_CONDA = ("conda-lock.yml", "conda-lock.yaml", "pixi.lock", "pixi.toml")
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,6 @@ class DeclaredFile(Declared):
                 f"{shown(name)} cannot be read from the network; save it as a file first"
             )
         path, extras, groups = parts(name, argument.root)
-        if posixpath.basename(path) in _LOCKS_OF_CONDA:
-            raise UsageError(
-                f"{name} is a lock of conda or pixi, which audit does not read; create the "
-                "environment and run `buildmatrix scan dir:PREFIX`, or audit its environment.yml"
-            )
         chosen = _names(groups)
         without = frozenset(group for group in chosen if group.startswith("-"))
         source = cls(
@@ -87,18 +82,18 @@ class DeclaredFile(Declared):
 
         return lock_again(label) if is_lock(path.name) else None
 
-    def pythons(self, root: Path) -> str:
+    def pythons(self, root: Path, platform: str) -> str:
         """See `Declared.pythons`."""
         try:
             with (root / self.name).open("rb") as file:
                 text = file.read(_LARGEST).decode(errors="replace")
         except (OSError, ValueError):
             return ""  # The file that is needed reports it.
-        version = self.python_in(text)
+        version = self.python_in(text, platform)
         return f"=={version}.*" if re.fullmatch(r"3\.\d+", version) else version
 
-    def python_in(self, text: str) -> str:
-        """The Python that `text`, the contents of the file, says it is for."""
+    def python_in(self, text: str, platform: str) -> str:
+        """The Python that `text`, the contents of the file, says it is for on a platform."""
         pythons = [match[1] or match[2] for match in _PYTHON.finditer(text)]
         # Poetry says it at the end, behind what each distribution says of itself.
         return pythons[-1 if self.name.endswith("poetry.lock") else 0] if pythons else ""
@@ -132,12 +127,19 @@ class RequirementsFile(DeclaredFile):
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
+        from buildmatrix.locks.condalock import is_conda_lock
         from buildmatrix.locks.requirement_files import is_environment
 
-        return name.endswith((".txt", ".in")) or is_environment(name) or name in _LOCKS_OF_CONDA
+        if is_conda_lock(name):
+            return False
+        return name.endswith((".txt", ".in")) or is_environment(name)
 
     def check_parts(self) -> None:
         """See `DeclaredFile.check_parts`."""
+        from buildmatrix.locks.condalock import is_conda_lock
+
+        if is_conda_lock(self.name) or posixpath.basename(self.name) == _PIXI:
+            raise UsageError(f"{self.name} is a lock; write lock:{self.name}")
         if self.extras or self.groups or self.without:
             raise UsageError(
                 f"{self.text}: extras and groups belong to a pyproject.toml or to a lock"
@@ -168,13 +170,13 @@ class RequirementsFile(DeclaredFile):
             return str(error)
         return None
 
-    def python_in(self, text: str) -> str:
+    def python_in(self, text: str, platform: str) -> str:
         """See `DeclaredFile.python_in`."""
         from buildmatrix.locks.requirement_files import is_environment, read_environment
 
         if is_environment(self.name):
             return read_environment(text, self.name).python
-        return super().python_in(text)
+        return super().python_in(text, platform)
 
 
 # `pyproject:FILE`: requirements of a project
@@ -202,26 +204,57 @@ class ProjectFile(DeclaredFile):
 # `lock:FILE`: a lock of any tool
 
 
+_PIXI, _PIXI_LOCK = "pixi.toml", "pixi.lock"
 #: Default name of a target's lock.
 _NAME = re.compile(r"pylock\.(.+)\.toml")
 
 
 @dataclass(frozen=True)
 class LockSource(DeclaredFile):
-    """A lock."""
+    """A lock; of pixi, its manifest means the lock beside it.
+
+    The lock of an environment of conda is for one platform: `pixi.lock[cuda]:linux-aarch64`.
+    """
 
     prefix = "lock"
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Self:
+        """See `DeclaredFile.named`."""
+        source = super().named(name, argument)
+        folder, slash, file = source.name.rpartition("/")
+        return replace(source, name=f"{folder}{slash}{_PIXI_LOCK}") if file == _PIXI else source
 
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
         from buildmatrix.locks.committed import export_command, is_lock
 
-        return is_lock(name) or bool(export_command(name))
+        return is_lock(name) or bool(export_command(name)) or name == _PIXI
 
     def is_locked(self, ask: LockSelection) -> bool:
         """See `Declared.is_locked`."""
         return True
+
+    def platform(self) -> str | None:
+        """See `Declared.platform`."""
+        from buildmatrix.locks.condalock import CONDA_PLATFORMS, is_conda_lock, is_platform
+
+        named = sorted(filter(is_platform, self.groups)) if is_conda_lock(self.name) else []
+        images = {conda: platform for platform, conda in CONDA_PLATFORMS.items()}
+        if not named:
+            return None
+        if len(named) > 1 or named[0] not in images:
+            raise UsageError(f"{self.text}: write one platform of images, {' or '.join(images)}")
+        return images[named[0]]
+
+    def python_in(self, text: str, platform: str) -> str:
+        """See `DeclaredFile.python_in`."""
+        from buildmatrix.locks.condalock import CONDA_PLATFORMS, is_conda_lock, locked_python
+
+        if not is_conda_lock(self.name):
+            return super().python_in(text, platform)
+        return locked_python(text, self.name, self.extras, CONDA_PLATFORMS.get(platform, ""))
 
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""

@@ -376,7 +376,7 @@ class DeclaredWheel(Declared):
         place = str(ask.path.absolute()) if self.is_file else self.name
         add_line(wanted, place, str(self), 0, root)
 
-    def pythons(self, root: Path) -> str:
+    def pythons(self, root: Path, platform: str) -> str:
         """See `Declared.pythons`: as the tags of its name say."""
         filename = posixpath.basename(path_in(self.name))
         try:

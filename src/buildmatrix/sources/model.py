@@ -369,9 +369,16 @@ class Declared(Source):
     def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """Add its requirements. Raises `SpecError` and `UsageError`."""
 
-    def pythons(self, root: Path) -> str:
+    def pythons(self, root: Path, platform: str) -> str:
         """The range of Pythons that it is for, as it says; empty where it does not."""
         return ""
+
+    def platform(self) -> str | None:
+        """The platform that it names (`linux/arm64`); None if it names none.
+
+        Raises `UsageError` for one that no images run on.
+        """
+        return None
 
     def made_for(self) -> str:
         """The identifier of the target that it was made for, by its name; empty for none."""

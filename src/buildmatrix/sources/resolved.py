@@ -196,6 +196,12 @@ _NAMED = 8
 
 def parts_left_out(out: LeftOut, label: str) -> str:
     """Return the unaudited parts of the file `label`, and how to request them; empty for none."""
+    if out.environments:
+        names = listing([f"`{name}`" for name in out.environments], _NAMED)
+        return (
+            f"not audited of {label}: environments {names}. `{label}[{out.environments[0]}]` looks "
+            "there instead"
+        )
     kinds = (("extras", out.extras), ("groups", out.groups))
     parts = [
         f"{kind} {listing([f'`{name}`' for name in names], _NAMED)}"
@@ -388,7 +394,11 @@ def _begin(
             if python is not None:
                 target = replace(target, python=python)
             return questions.of_target(target)
-        target = choose_python(target, python, source.pythons(root))
+        if (named := source.platform()) is not None:
+            if platform not in (None, named):
+                raise UsageError(f"{source} is not for --platform {platform}: name one of them")
+            target = replace(target, platform=named)
+        target = choose_python(target, python, source.pythons(root, target.platform))
         target = _ask_for(target, source, root, own)
         return questions.of_source(target, source)
     except BuildmatrixError as error:

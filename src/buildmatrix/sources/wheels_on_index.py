@@ -18,6 +18,7 @@ from buildmatrix.base.text import count, shown
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.unread import merge_causes
+from buildmatrix.locks.condalock import conda_distributions
 from buildmatrix.locks.index.model import Need, WheelFacts, shares
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
@@ -97,6 +98,7 @@ def facts_of(source: Declared, options: ReadingOptions) -> Facts:
         catalogue=spec.catalogue_files if spec is not None else (),
         target=(target, spec) if spec is not None and target in spec.targets else None,
     )
+    lock = replace(lock, packages=(*lock.packages, *lock.conda))
     return add_lines(facts, lock, spec.root if spec is not None else Path())
 
 
@@ -185,4 +187,9 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
         *(Unread(name, why) for name, why in chosen.without_wheel.items()),
         *resolved.lock.unread,
     )
-    return replace(inventory, unread=(*inventory.unread, *unread))
+    conda = conda_distributions(resolved.lock.conda)
+    return replace(
+        inventory,
+        distributions=(*inventory.distributions, *conda),
+        unread=(*inventory.unread, *unread),
+    )

@@ -248,3 +248,7 @@ def test_any_name_gives_a_valid_document(text: str) -> None:
 )
 def test_packages_of_npm_have_a_purl_of_their_own(name: str, purl: str) -> None:
     assert bill.purl(name, "3.8.1") == purl
+
+
+def test_a_package_of_conda_has_a_package_url_without_its_build() -> None:
+    assert bill.purl("conda:_openmp_mutex", "4.5+6_gnu") == "pkg:conda/_openmp_mutex@4.5"

@@ -1,4 +1,4 @@
-"""What conda and pixi install is undecided; an environment is read for what it hands to pip."""
+"""What conda installs by an environment is undecided; it is read for what it hands to pip."""
 
 from __future__ import annotations
 
@@ -52,10 +52,18 @@ def resolved(root: Path, source: str) -> Resolved:
     return one
 
 
-@pytest.mark.parametrize("text", ["conda-lock.yml", "lock:pixi.lock", "requirements:env/pixi.toml"])
-def test_locks_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"lock of conda or pixi, .* `buildmatrix scan dir:"):
-        parse_declared(text, tmp_path)
+@pytest.mark.parametrize("name", ["conda-lock.yml", "env/pixi.lock", "env/pixi.toml"])
+def test_locks_of_conda_and_pixi_are_no_requirements(tmp_path: Path, name: str) -> None:
+    assert parse_declared(name, tmp_path).prefix == "lock"
+    with pytest.raises(UsageError, match=rf"{name} is a lock; write lock:{name}"):
+        parse_declared(f"requirements:{name}", tmp_path)
+
+
+@pytest.mark.parametrize("platforms", ["osx-arm64", "linux-64,linux-aarch64"])
+def test_a_lock_is_read_for_one_platform_of_images(tmp_path: Path, platforms: str) -> None:
+    source = parse_declared(f"pixi.lock[cuda]:{platforms}", tmp_path)
+    with pytest.raises(UsageError, match="write one platform of images, linux-64 or linux-aarch64"):
+        source.platform()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -12,6 +12,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit.symbols import Edge, add_tables
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.merge import MergedPaths, merge
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
 from buildmatrix.facts.loader import Resolution
@@ -32,9 +33,10 @@ from buildmatrix.judge.locks import Wheels, resolve_wheels, wheels
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.judge.unread import source_verdicts, unread_rests
+from buildmatrix.locks.condalock import conda_distributions
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Readings, key
-from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.requires import add_askers, find_missing
 from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.sources.resolved import Resolved
@@ -162,7 +164,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     merged = merger.merged(work, readings)
     environment = marker_environment(target)
     lock = add_askers(lock, merged.inventory.distributions, environment)
-    work.added = lock.unread
+    work.added = (*lock.unread, *_unknown_channels(lock, judge.catalogue))
     if lock.is_completed:
         late = installed_environment(target)
         work.added += tuple(
@@ -180,11 +182,18 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
     )
     work.resolved = replace(work.resolved, lock=lock)
+    conda = _known_packages(lock, judge.catalogue)
+    unread |= {
+        package.name: package.file.size
+        for package in conda
+        if isinstance(package, CondaPackage) and package.file and package.file.size is not None
+    }
+    merged = _add_conda(merged, conda, judge)
     subject = wheels(
         target,
         merged.inventory,
         merged.evidence,
-        _with_conda(lock, judge.catalogue),
+        _with_conda(lock, conda, judge.catalogue),
         judge.catalogue,
         judge.policy,
         downloads=unread | {name: wheel_facts.size for name, wheel_facts in facts.items()},
@@ -217,19 +226,71 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     work.composition = compose(subject, work.verdicts, installed)
 
 
-def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
-    """The lock with those conda packages whose names say whose they are.
+# Packages of conda
 
-    Of one that has builds for several vendors, a channel may have another than the index has.
+
+#: Packages that a sentence names.
+_NAMED = 5
+
+
+def _known_packages(lock: Lock, catalogue: Catalogue) -> tuple[Package, ...]:
+    """The packages of conda that name, build or requirements say enough of.
+
+    Of one that is only requested and has builds for several vendors, a channel may have another
+    than the index has. One that others require and the lock lacks, as `__cuda`, counts if it is a
+    vendor's.
     """
-    packages = []
-    for package in lock.conda:
-        match = distribution(package.name, package.version, catalogue)
-        if match is not None and match.kind in ("native", "pure", "meta"):
-            packages.append(package)
-    names = {package.name for package in packages}
+    return tuple(
+        package
+        for package in lock.conda
+        if (isinstance(package, CondaPackage) and package.file is not None)
+        or (
+            (match := distribution(package.name, package.version, catalogue)) is not None
+            and match.kind in ("native", "pure", "meta")
+        )
+    )
+
+
+def _with_conda(lock: Lock, conda: Iterable[Package], catalogue: Catalogue) -> Lock:
+    """The lock with packages of conda, which may install a distribution under another name."""
+    names = {package.name for package in conda}
     others = (package for package in lock.packages if package.name not in names)
-    return replace(lock, packages=(*others, *packages)) if packages else lock
+    plain = (name.removeprefix(CONDA_PREFIX) for name in names)
+    provided = {catalogue.conda[name] for name in plain if name in catalogue.conda}
+    decided = lock.decided | provided
+    return replace(lock, packages=(*others, *conda), decided=decided) if names else lock
+
+
+def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged:
+    distributions = conda_distributions(conda)
+    if not distributions:
+        return merged
+    declared = judge.evidence(Inventory(distributions=distributions))
+    inventory = replace(
+        merged.inventory, distributions=(*merged.inventory.distributions, *distributions)
+    )
+    return replace(merged, inventory=inventory, evidence=(*merged.evidence, *declared))
+
+
+def _unknown_channels(lock: Lock, catalogue: Catalogue) -> Iterator[Unread]:
+    """Yield channels whose packages need not say whose they are, and packages without a channel."""
+    unknown: dict[str, list[CondaPackage]] = {}
+    for package in lock.conda:
+        if not isinstance(package, CondaPackage) or package.file is None or package.source:
+            continue
+        channel = package.index or ""
+        if catalogue.channels.find(channel):
+            continue
+        if distribution(package.name, package.version, catalogue) is None:
+            unknown.setdefault(channel, []).append(package)
+    for channel, packages in sorted(unknown.items()):
+        names = listing((item.name.removeprefix(CONDA_PREFIX) for item in packages), _NAMED)
+        origin = f"come from {channel}, whose" if channel else "are local files, whose"
+        yield Unread(
+            packages[0].place,
+            f"{names} {origin} contents the lock does not show; create the environment and run "
+            "`buildmatrix scan dir:PREFIX`",
+        )
 
 
 def _with_depth(

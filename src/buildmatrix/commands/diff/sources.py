@@ -42,7 +42,7 @@ from buildmatrix.judge.acceptance import (
 from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.locks.index.reading import CachingReader, key
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.matrix import match
 from buildmatrix.matrix.model import ANY, Spec, Target, Waiver, bare_spec, bare_target
@@ -113,11 +113,13 @@ def _relative_path(path: str) -> str:
 
 
 def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
-    """Return `side` with the data of a lock: the wheel and index that an installer takes."""
+    """Return `side` with the data of a lock: the file and index that an installer takes."""
     by_version = {(held.name, held.version): held for held in side.held}
     held = []
-    for package in lock.packages:
-        key, wheel = (package.name, package.version), chosen(package)
+    files = {item.name: item.file for item in lock.conda if isinstance(item, CondaPackage)}
+    for package in (*lock.packages, *(item for item in lock.conda if files.get(item.name))):
+        key = package.name, package.version
+        wheel = files.get(package.name) or chosen(package)
         read = replace(by_version.get(key) or HeldDistribution(*key), index=package.index)
         download, filename, sha256 = (
             (wheel.size, wheel.filename, wheel.sha256 or None) if wheel else (None, None, None)

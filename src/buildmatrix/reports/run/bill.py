@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from buildmatrix.base.text import printable
-from buildmatrix.facts.inventory.conda import PREFIX
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX
 from buildmatrix.judge.composition import (
     DistributionBytes,
     NativeComponent,
@@ -97,11 +97,15 @@ def reference(name: str, version: str) -> str:
 
 
 def purl(name: str, version: str) -> str | None:
-    """The package URL of a distribution (purl-spec: PyPI, npm); None for a name that has none."""
+    """The package URL of a distribution (purl-spec: PyPI, npm, conda); None for a name without."""
     plain = printable(name).strip("/")
     if not plain:
         return None
     at = f"@{quote(printable(version), safe='.-_~:')}" if version else ""
+    if plain.startswith(CONDA_PREFIX):
+        # The build would be a qualifier (`?build=`), which is cut like all queries of addresses.
+        at = at.partition("%2B")[0]
+        return f"pkg:conda/{quote(plain.removeprefix(CONDA_PREFIX), safe='.-_~')}{at}"
     if plain.startswith(PREFIX):
         return f"pkg:npm/{quote(plain.removeprefix(PREFIX), safe='.-_~/')}{at}"
     return f"pkg:pypi/{quote(plain.lower().replace('_', '-'), safe='.-_~')}{at}"
