@@ -13,6 +13,9 @@ from buildmatrix import cli
 
 CUDA = "pytorch-2.8.0-cuda129_mkl_py312_h7947483_302"
 CPU = "pytorch-2.8.0-cpu_mkl_py312_hea9ba1b_102"
+#: `pixi.lock` of github.com/matthewfeickert/pytorch-gpu-pixi-example at c53e084f (MIT), and what
+#: rattler 0.28 (py-rattler, `LockFile`) reads of it for linux-64.
+PUBLIC = Path(__file__).parents[2] / "locks/data/pytorch-gpu-pixi-example"
 #: Ordinary packages of conda-forge.
 PLAIN = [
     package(PYTHON, "libgcc >=13"),
@@ -189,3 +192,23 @@ def test_a_manifest_of_pixi_means_the_lock_beside_it(
 ) -> None:
     (tmp_path / "pixi.lock").write_text(pixi([package(CUDA)]))
     assert run("[workspace]\n", "pixi.toml")[0] == 1
+
+
+def test_a_public_lock_is_read_as_rattler_reads_it(run) -> None:
+    text = (PUBLIC / "pixi.lock").read_text()
+    truth = json.loads((PUBLIC / "rattler.json").read_text())
+    code, report = run(text, "pixi.lock", "cuda12.9")
+    read = {
+        item["name"].removeprefix("conda:"): item["version"] for item in report["distributions"]
+    }
+    assert read.pop("__cuda") == "any"
+    assert read == {name: f"{version}+{build}" for name, (version, build, *_) in truth.items()}
+    assert report["targets"][0]["audit"]["download"] == sum(size for *_, size in truth.values())
+    assert (code, unfit(report)) == (0, [])
+    code, report = run(text, "pixi.lock", "cpu")
+    assert code == 1
+    assert set(unfit(report)) >= {
+        *("conda:pytorch", "conda:libtorch", "conda:triton", "conda:cuda-cudart", "conda:nccl"),
+        *("conda:libcudnn", "conda:libmagma", "conda:libcublas", "conda:libcusparse"),
+    }
+    assert not {"conda:numpy", "conda:mkl", "conda:python", "conda:libgcc"} & set(unfit(report))
