@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,7 +14,8 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.text import shown
-from buildmatrix.base.toml import mapping, string, strings
+from buildmatrix.base.toml import mapping, string, strings, tool_table
+from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import address_of, format_extras
 from buildmatrix.locks.projects import (
     Project,
@@ -29,6 +31,9 @@ from buildmatrix.locks.requirement_lines import RequirementSet, Unbuilt, add_lin
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uv import settings_of, source_of
 from buildmatrix.matrix.model import Target
+
+#: Names in a sentence, and characters of one.
+_NAMED, _LONGEST_NAME = 12, 80
 
 # Requirements, with uv's settings of their sources
 
@@ -79,8 +84,32 @@ def add_project(requirements: RequirementSet, selection: LockSelection) -> None:
     )
     if not requirements.for_image:
         requirements.settings = settings_of(selection.path.parent) or requirements.settings
+        requirements.unread += _unread_of_pixi(project)
     for requirement in expand(project, parts):
         _add(requirements, project, requirement, selection)
+
+
+def _unread_of_pixi(project: Project) -> tuple[Unread, ...]:
+    """Return what pixi installs by `[tool.pixi]` as one unread entry; empty if it adds nothing."""
+    pixi = tool_table(project.document, "pixi")
+    parts = [pixi, *map(mapping, mapping(pixi.get("feature")).values())]
+    for feature in tuple(parts):
+        parts += map(mapping, mapping(feature.get("target")).values())
+    names = {name: None for part in parts for name in mapping(part.get("dependencies"))}
+    for part in parts:
+        for name, value in mapping(part.get("pypi-dependencies")).items():
+            if "path" not in mapping(value):  # The project itself, or one beside it.
+                names[name] = None
+    names.pop("python", None)
+    if not names:
+        return ()
+    line = line_of_key(project.text, next(iter(names)), "tool.pixi.dependencies")
+    first = ", ".join(shown(name)[:_LONGEST_NAME] for name in islice(names, _NAMED))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    reason = (
+        f"pixi installs {first}{more} by `[tool.pixi]`, which is not read here; audit pixi.lock"
+    )
+    return (Unread(f"{project.label}:{line}", reason),)
 
 
 def _check_table(project: Project, selection: LockSelection) -> None:

@@ -222,3 +222,31 @@ def test_a_fix_edits_the_item_in_its_yaml(tmp_path: Path, index: PackageIndex) -
     assert report.fixes.files == ("environment.yml",)
     written = (root / "environment.yml").read_text()
     assert written == ENVIRONMENT.replace('"xgboost>=3"', '"xgboost-cpu>=3"')
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ('[tool.pixi.dependencies]\npython = "3.12.*"\npytorch-gpu = "*"\n', "pytorch-gpu"),
+        ('[tool.pixi.feature.cuda.dependencies]\ncuda-toolkit = "12.*"\n', "cuda-toolkit"),
+        ('[tool.pixi.target.linux-64.dependencies]\ncudnn = "*"\n', "cudnn"),
+        ('[tool.pixi.pypi-dependencies]\ntorch = "*"\n', "torch"),
+        (
+            '[tool.pixi.dependencies]\npython = "3.12.*"\n[tool.pixi.tasks]\ntest = "pytest"\n'
+            '[tool.pixi.pypi-dependencies]\ndemo = { path = ".", editable = true }\n',
+            "",
+        ),
+        ("[tool.pixi]\nfeature = 1\ntarget = []\n", ""),
+    ],
+)
+def test_what_pixi_adds_to_a_project_is_undecided(
+    tmp_path: Path, index: PackageIndex, tables: str, said: str
+) -> None:
+    project = '[project]\nname = "demo"\nversion = "1"\ndependencies = ["lightning"]\n'
+    (tmp_path / "pyproject.toml").write_text(project + tables)
+    unread = resolved(tmp_path, "pyproject.toml").lock.unread
+    assert [one.why for one in unread] == (
+        [f"pixi installs {said} by `[tool.pixi]`, which is not read here; audit pixi.lock"]
+        if said
+        else []
+    )
