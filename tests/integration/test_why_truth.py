@@ -15,7 +15,7 @@ import pytest
 from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
 
-from buildmatrix.commands.why.graph import join_graph
+from buildmatrix.commands.why_graph import join_graph
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.archive import DirectoryTree

@@ -351,7 +351,7 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.why.run import answer_question, load_graph
+    from buildmatrix.commands.why import answer_question, load_graph
 
     library, every, symbols = options.library, options.every, options.symbols
     if not library.strip():
@@ -380,7 +380,7 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
                 "an image, a folder, a wheel or a target"
             )
         if tree is not None and is_wanted:
-            from buildmatrix.commands.why.run import add_symbols
+            from buildmatrix.commands.why import add_symbols
 
             answer = add_symbols(answer, tree, every=every)
         elif tree is not None and symbols is None:

@@ -106,7 +106,7 @@ def inspect_command(
         options = replace(usual, spec=spec, select=select, backend=backend)
         if is_drawn:
             from buildmatrix.commands.library_graph import draw_libraries
-            from buildmatrix.commands.why.run import load_graph
+            from buildmatrix.commands.why import load_graph
 
             graph_of = load_graph(parsed[0], options)
             drawing = draw_libraries(graph_of.source, graph_of.graph, graph_of.evidence)

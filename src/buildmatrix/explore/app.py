@@ -14,7 +14,7 @@ from textual.events import Resize
 from textual.widgets import Input
 
 from buildmatrix.base.text import count, printable, shown, size
-from buildmatrix.commands.why.run import answer_question
+from buildmatrix.commands.why import answer_question
 from buildmatrix.explore.details import make_details, make_question
 from buildmatrix.explore.model import ORDERS, VIEWS, Exploration, Filters, Listing, ViewName
 from buildmatrix.explore.widgets import (

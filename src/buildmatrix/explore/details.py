@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from buildmatrix.base.text import count, listing, printable, shown, size
-from buildmatrix.commands.why.files import file_id
+from buildmatrix.commands.why_files import file_id
 from buildmatrix.explore.model import Exploration, Item
 from buildmatrix.facts.elf.model import DeviceCode
 from buildmatrix.facts.inventory.model import Artefact, Binary, Container, Distribution

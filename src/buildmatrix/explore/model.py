@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.run import SourceGraph
+from buildmatrix.commands.why import SourceGraph
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Binary,

@@ -15,7 +15,7 @@ from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
-from buildmatrix.commands.why.run import make_graph
+from buildmatrix.commands.why import make_graph
 from buildmatrix.explore.model import (
     Exploration,
     FileFact,

@@ -17,7 +17,7 @@ from buildmatrix.judge.model import IN_MEMORY
 from buildmatrix.reports.json_form import key
 from buildmatrix.reports.sections import cut
 
-# The joined graph: immutable, built by `commands.why.graph`.
+# The joined graph: immutable, built by `commands.why_graph`.
 #
 # Each edge leads from a requirer to its provider: from a requirement line to a distribution, from a
 # distribution to its files, from a file to a library that it links. The graph has cycles:

@@ -30,7 +30,7 @@ from buildmatrix.commands.diff.contents import (
 )
 from buildmatrix.commands.inspect import sum_shares
 from buildmatrix.commands.options import DiffOptions
-from buildmatrix.commands.why.run import load_or_make
+from buildmatrix.commands.why import load_or_make
 from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.acceptance import (

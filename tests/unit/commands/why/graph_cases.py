@@ -7,8 +7,8 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
-from buildmatrix.commands.why.graph import join_graph
+from buildmatrix.commands.why_answer import find_nodes, list_vendor_words, make_answer
+from buildmatrix.commands.why_graph import join_graph
 from buildmatrix.facts.elf.model import Elf, Literal, Mark
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.facts.loader import resolve

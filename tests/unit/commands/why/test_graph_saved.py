@@ -6,8 +6,8 @@ from graph_cases import SITE, flat, labels
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
-from buildmatrix.commands.why.graph import make_findings_graph
+from buildmatrix.commands.why_answer import find_nodes, list_vendor_words, make_answer
+from buildmatrix.commands.why_graph import make_findings_graph
 from buildmatrix.judge.model import Finding
 from buildmatrix.reports.why import Answer
 

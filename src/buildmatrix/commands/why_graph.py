@@ -9,8 +9,8 @@ from types import MappingProxyType
 from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence, demangle
-from buildmatrix.commands.why.files import build_file_graph, file_id, library_id
-from buildmatrix.commands.why.packages import build_package_graph, find_import_edges
+from buildmatrix.commands.why_files import build_file_graph, file_id, library_id
+from buildmatrix.commands.why_packages import build_package_graph, find_import_edges
 from buildmatrix.facts.elf.model import Section
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Inventory

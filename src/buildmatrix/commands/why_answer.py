@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from buildmatrix.catalogue.model import Evidence, demangle, matches
-from buildmatrix.commands.why.files import file_id, library_id
+from buildmatrix.commands.why_files import file_id, library_id
 from buildmatrix.facts.inventory.conda import PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import ShadowedFiles

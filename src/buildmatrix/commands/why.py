@@ -14,7 +14,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.answer import Vendors, find_nodes, list_vendor_words, make_answer
+from buildmatrix.commands.why_answer import Vendors, find_nodes, list_vendor_words, make_answer
 from buildmatrix.engines.model import OpenTree
 from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.model import Symbols
@@ -147,7 +147,7 @@ def make_graph(facts: Facts) -> SourceGraph:
     from buildmatrix.catalogue.leftovers import split_leftovers
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
-    from buildmatrix.commands.why.graph import join_graph
+    from buildmatrix.commands.why_graph import join_graph
     from buildmatrix.judge.locks import resolve_wheels
 
     catalogue = load(facts.catalogue)
@@ -198,7 +198,7 @@ def make_report_graph(path: Path, data_files: Sequence[Path] = ()) -> SourceGrap
     `data_files` add to the catalogue, which has the names of backends and vendors.
     """
     from buildmatrix.catalogue.load import load
-    from buildmatrix.commands.why.graph import make_findings_graph
+    from buildmatrix.commands.why_graph import make_findings_graph
     from buildmatrix.reports.run.saved import read
 
     report = read(path)

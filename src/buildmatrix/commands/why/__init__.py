@@ -1,1 +1,0 @@
-"""`why`: find the requirers, linkers and openers of a library in one graph."""
