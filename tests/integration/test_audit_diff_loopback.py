@@ -14,7 +14,7 @@ from fix_project import SPEC, git, package_index, session, write
 from package_index import PackageIndex
 
 from buildmatrix import cli
-from buildmatrix.commands.diff.revision import extract_inputs, reduce_report
+from buildmatrix.commands.audit_diff import extract_inputs, reduce_report
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, exit_code

@@ -49,7 +49,7 @@ def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
         return None
     if Path(text).is_file():
         return workspace.load(Path(text))
-    from buildmatrix.commands.diff.git_revision import extract_revision
+    from buildmatrix.commands.git_revision import extract_revision
 
     own = workspace.specification
     with extract_revision(own.absolute().parent, text, (own.name,)) as revision:
@@ -157,7 +157,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
         # Before anything else: what cannot be compared need not be audited.
         then = None
         if since is not None:
-            from buildmatrix.commands.diff.revision import extract_inputs, reduce_report
+            from buildmatrix.commands.audit_diff import extract_inputs, reduce_report
 
             then = stack.enter_context(extract_inputs(session.inputs, since))
         outcomes: Results = session.resolve()
@@ -233,8 +233,8 @@ def diff(options: DiffOptions) -> CommandResult[Comparison]:
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.diff import compare as command
-    from buildmatrix.commands.diff.sources import DiffSettings, read_sides
+    from buildmatrix.commands import diff as command
+    from buildmatrix.commands.diff_sources import DiffSettings, read_sides
 
     if options.subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
@@ -270,8 +270,8 @@ def drift(options: DriftOptions) -> CommandResult[Drifts]:
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.diff.drift import compare_targets as compared
-    from buildmatrix.commands.diff.drift import exit_code
+    from buildmatrix.commands.drift import compare_targets as compared
+    from buildmatrix.commands.drift import exit_code
     from buildmatrix.sources.resolved import resolve_sources
 
     workspace = options.workspace

@@ -22,7 +22,7 @@ from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import count, printable
 from buildmatrix.base.threads import Crew
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.diff.git_revision import (
+from buildmatrix.commands.git_revision import (
     ObjectReader,
     TreeEntry,
     find_file,

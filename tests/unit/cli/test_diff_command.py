@@ -13,7 +13,7 @@ import pytest
 from built_targets import leave_built
 
 from buildmatrix import cli
-from buildmatrix.commands.diff import sources as diff_sides
+from buildmatrix.commands import diff_sources as diff_sides
 from buildmatrix.facts.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
 from buildmatrix.sources.state_folder import FOLDER, State

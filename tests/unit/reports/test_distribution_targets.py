@@ -10,7 +10,7 @@ import pytest
 from test_report_formats import finding, result
 
 from buildmatrix.base.data import replace
-from buildmatrix.commands.diff.sources import read_report_side
+from buildmatrix.commands.diff_sources import read_report_side
 from buildmatrix.judge.model import AuditTotals, Verdict, VerdictName
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table

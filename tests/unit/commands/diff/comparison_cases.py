@@ -8,9 +8,9 @@ from pathlib import Path
 from buildmatrix.base.data import replace as changed
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.contents import Side
-from buildmatrix.commands.diff.sources import add_facts
+from buildmatrix.commands.diff import compare
+from buildmatrix.commands.diff_contents import Side
+from buildmatrix.commands.diff_sources import add_facts
 from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.judge.model import Finding, Severity, Verdict, VerdictName

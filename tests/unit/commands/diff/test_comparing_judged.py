@@ -7,9 +7,9 @@ from comparison_cases import difference, finding, installed, judged, side, tree,
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
-from buildmatrix.commands.diff.compare import compare, exit_code
-from buildmatrix.commands.diff.compare import compare_sides as checked
-from buildmatrix.commands.diff.contents import Side
+from buildmatrix.commands.diff import compare, exit_code
+from buildmatrix.commands.diff import compare_sides as checked
+from buildmatrix.commands.diff_contents import Side
 from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.reports.diff import FindingChanges, TargetChanges
 

@@ -10,9 +10,9 @@ from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
 from buildmatrix.base.data import replace
-from buildmatrix.commands.diff.compare import HIDDEN, compare
-from buildmatrix.commands.diff.contents import HeldDistribution, Side
-from buildmatrix.commands.diff.sources import add_lock
+from buildmatrix.commands.diff import HIDDEN, compare
+from buildmatrix.commands.diff_contents import HeldDistribution, Side
+from buildmatrix.commands.diff_sources import add_lock
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.inventory.model import ClosedFile, Inventory, Layer
 from buildmatrix.facts.trees.archive import DirectoryTree

@@ -20,8 +20,8 @@ from comparison_cases import (
 
 from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.drift import find_drifts
+from buildmatrix.commands.diff import compare
+from buildmatrix.commands.drift import find_drifts
 from buildmatrix.facts.inventory.model import Layer, Unread
 from buildmatrix.reports import diff_sections, schemas
 from buildmatrix.reports import json_form as comparison_json

@@ -6,7 +6,7 @@ from comparison_cases import lock, pin, target
 
 from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.diff.drift import exit_code, find_drifts
+from buildmatrix.commands.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Target
 from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import ComponentError, UsageError
-from buildmatrix.commands.diff.git_revision import extract_revision, make_relative
+from buildmatrix.commands.git_revision import extract_revision, make_relative
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.base.text import listing
-from buildmatrix.commands.diff.contents import (
+from buildmatrix.commands.diff_contents import (
     Side,
     compare_architectures,
     compare_distributions,

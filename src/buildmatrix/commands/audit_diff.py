@@ -15,10 +15,10 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, Results, common_python
-from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.contents import Side
-from buildmatrix.commands.diff.git_revision import Revision, extract_revision, make_relative
-from buildmatrix.commands.diff.sources import add_lock
+from buildmatrix.commands.diff import compare
+from buildmatrix.commands.diff_contents import Side
+from buildmatrix.commands.diff_sources import add_lock
+from buildmatrix.commands.git_revision import Revision, extract_revision, make_relative
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel

@@ -22,7 +22,7 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.session import judge_for
-from buildmatrix.commands.diff.contents import (
+from buildmatrix.commands.diff_contents import (
     HeldDistribution,
     Side,
     find_libraries,

@@ -1,1 +1,0 @@
-"""`diff`: comparison of two sides, and of the targets of one specification."""
