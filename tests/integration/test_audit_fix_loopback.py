@@ -15,8 +15,8 @@ from package_index import PackageIndex
 from sarif_files import apply_fixes
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.commands.audit import patches
-from buildmatrix.commands.audit.fixing import fixed, try_fixes
+from buildmatrix.commands import fix_patches
+from buildmatrix.commands.fixing import fixed, try_fixes
 from buildmatrix.judge.model import Fix, Trial
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, Destination, find_format
@@ -393,13 +393,13 @@ def test_a_file_that_changes_meanwhile_is_left_alone(
     index: PackageIndex, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(root, base__in="xgboost==3.4.1\n")
-    real = patches.write
+    real = fix_patches.write
 
     def write_late(texts: Any) -> Any:
         (root / "base.in").write_text("scipy\n")
         return real(texts)
 
-    monkeypatch.setattr("buildmatrix.commands.audit.fixing.write", write_late)
+    monkeypatch.setattr("buildmatrix.commands.fixing.write", write_late)
     with pytest.raises(UndecidedError, match=r"base\.in changed while"):
         on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "scipy\n"

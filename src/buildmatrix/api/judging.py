@@ -34,7 +34,7 @@ from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import DIFF, DRIFT, RUN, WHY
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.audit.session import Results
+    from buildmatrix.commands.audit_session import Results
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.diff import Comparison
@@ -110,7 +110,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
     What could not be resolved or read is in the report, and its exit code in the result. Raises a
     `BuildmatrixError` where there is no report at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.audit.session import (
+    from buildmatrix.commands.audit_session import (
         AuditInputs,
         AuditSession,
         check_usable,
@@ -164,7 +164,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
         check_usable(outcomes)
         report = session.report(outcomes)
         if fix:
-            from buildmatrix.commands.audit.fixing import fixed
+            from buildmatrix.commands.fixing import fixed
 
             outcomes, report = fixed(session, outcomes, report, dry_run=options.dry_run)
         if since is not None and then is not None:

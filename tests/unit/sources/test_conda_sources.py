@@ -13,7 +13,7 @@ from package_index import PackageIndex
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit.fixing import fixed
+from buildmatrix.commands.fixing import fixed
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.reading import CachingReader
 from buildmatrix.locks.index.wheels import WheelReader

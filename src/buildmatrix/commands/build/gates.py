@@ -17,7 +17,7 @@ from buildmatrix.base.errors import (
     UndecidedError,
 )
 from buildmatrix.base.progress import Progress
-from buildmatrix.commands.audit.run import look
+from buildmatrix.commands.audit import look
 from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.commands.promote import move_tags
 from buildmatrix.engines.model import Engine

@@ -15,8 +15,8 @@ from index import IndexServer
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.session import judge_for
+from buildmatrix.commands.audit import audit
+from buildmatrix.commands.audit_session import judge_for
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader

@@ -13,7 +13,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import shown
-from buildmatrix.commands.audit.run import audit
+from buildmatrix.commands.audit import audit
 from buildmatrix.commands.options import AuditOptions
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.judging import Judge

@@ -11,7 +11,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.audit.symbols import Edge, add_tables
+from buildmatrix.commands.audit_symbols import Edge, add_tables
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.merge import MergedPaths, merge
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
@@ -66,7 +66,7 @@ class AuditWork(Struct):
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
-    #: Its wheels whose symbols are looked up in each other; see `commands.audit.symbols`.
+    #: Its wheels whose symbols are looked up in each other; see `commands.audit_symbols`.
     edges: tuple[Edge, ...] = ()
     #: Its files with tables that were read of single libraries, and what they were made from.
     linked: LinkedFiles | None = None

@@ -12,14 +12,14 @@ from msgspec import Struct, field
 from buildmatrix.base.child import scratch
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.commands.audit.patches import Draft
-from buildmatrix.commands.audit.session import (
+from buildmatrix.commands.audit_session import (
     AuditInputs,
     AuditSession,
     Results,
     common_python,
     target_of,
 )
+from buildmatrix.commands.fix_patches import Draft
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.judge.model import AuditTotals

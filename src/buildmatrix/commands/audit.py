@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
-from buildmatrix.commands.audit.symbols import (
+from buildmatrix.commands.audit_symbols import (
     ROUNDS,
     find_edges,
     find_importers,
@@ -22,7 +22,7 @@ from buildmatrix.commands.audit.symbols import (
     take_affordable,
     tell_more,
 )
-from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
+from buildmatrix.commands.audit_target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.acceptance import fails
 from buildmatrix.judge.advisories import AdvisoryOptions, pending_advisories

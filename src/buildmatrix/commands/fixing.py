@@ -14,8 +14,15 @@ from msgspec import Struct, field
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
-from buildmatrix.commands.audit.advice import ChangedModules, look_up
-from buildmatrix.commands.audit.patches import (
+from buildmatrix.commands.audit_session import (
+    AuditInputs,
+    AuditSession,
+    Results,
+    common_python,
+    target_of,
+)
+from buildmatrix.commands.fix_advice import ChangedModules, look_up
+from buildmatrix.commands.fix_patches import (
     CannotWrite,
     Case,
     Draft,
@@ -28,14 +35,7 @@ from buildmatrix.commands.audit.patches import (
     write_to_source,
     write_to_spec,
 )
-from buildmatrix.commands.audit.session import (
-    AuditInputs,
-    AuditSession,
-    Results,
-    common_python,
-    target_of,
-)
-from buildmatrix.commands.audit.trying import Attempt, Bench
+from buildmatrix.commands.fix_trials import Attempt, Bench
 from buildmatrix.judge.model import Trial
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.sources.parse import parse_declared

@@ -1,1 +1,0 @@
-"""`audit`: judge locked wheels before any of them is downloaded."""
