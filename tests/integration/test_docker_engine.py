@@ -484,8 +484,8 @@ from msgspec import to_builtins
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.base.errors import BuildmatrixError
-from buildmatrix.commands.build.run import build
-from buildmatrix.commands.build.work import Options
+from buildmatrix.commands.build import build
+from buildmatrix.commands.build_work import Options
 from buildmatrix.matrix.load import load_spec
 
 class Lines:

@@ -27,7 +27,7 @@ from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.formats import RUN
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.build.run import Result
+    from buildmatrix.commands.build import Result
     from buildmatrix.commands.workspace import Log
     from buildmatrix.engines.model import Engine, Surroundings
     from buildmatrix.judge.model import TargetResult
@@ -55,8 +55,8 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
     A target that fails costs no other. Raises a `BuildmatrixError` where nothing can be built.
     """
     from buildmatrix.api import judging
-    from buildmatrix.commands.build.run import build
-    from buildmatrix.commands.build.work import Options
+    from buildmatrix.commands.build import build
+    from buildmatrix.commands.build_work import Options
     from buildmatrix.matrix.matrix import select
 
     if options.push and options.stage:

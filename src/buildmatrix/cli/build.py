@@ -94,7 +94,7 @@ def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
     Levels that need a device are named and not run; they never count as passed.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.build.checks import not_run_here, run
+    from buildmatrix.commands.build_checks import not_run_here, run
     from buildmatrix.preflight.subject import find_last_image
     from buildmatrix.sources.state_folder import State
 

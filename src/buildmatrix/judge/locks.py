@@ -207,7 +207,7 @@ def check_missing_requirement(wheels: Wheels) -> Iterator[Finding]:
 
 
 def check_generated_file_out_of_date(paths: Iterable[str]) -> tuple[Finding, ...]:
-    """One finding per path that `build.run` names; they belong to no target."""
+    """One finding per path that `commands.build` names; they belong to no target."""
     return tuple(
         finding(
             "BM903",

@@ -52,7 +52,7 @@ class SpecChange(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """Result of resolving and auditing a fix; see `fixing`."""
+    """Result of resolving and auditing a fix; see `commands.fixing`."""
 
     #: True if the finding is gone, and no new one came; None if it could not be tried.
     works: bool | None

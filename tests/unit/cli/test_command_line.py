@@ -21,7 +21,7 @@ from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import console
 from buildmatrix.cli.displays import PlainLines
 from buildmatrix.cli.output import check_formats, write_document
-from buildmatrix.commands.build import checks
+from buildmatrix.commands import build_checks
 from buildmatrix.commands.options import BuildOptions
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.facts.inventory.model import Inventory
@@ -206,7 +206,9 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
     spec = SimpleNamespace(catalogue_files=(), root=Path("/nonexistent"))
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, targets))
     monkeypatch.setattr(Workspace, "image_engine", lambda *_: docker)
-    monkeypatch.setattr(checks, "run", lambda target, *_: checks.SmokeOutcome(states[target.id]))
+    monkeypatch.setattr(
+        build_checks, "run", lambda target, *_: build_checks.SmokeOutcome(states[target.id])
+    )
     code, printed, _ = run(capsys, "smoke", "cpu*", "-q")
     assert code == 1
     assert printed.splitlines() == ["cpu-a: passed", "cpu-b: failed", "cpu-c: passed"]

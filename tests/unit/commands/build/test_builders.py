@@ -12,7 +12,7 @@ from rulecases import target
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.threads import Crew
-from buildmatrix.commands.build.work import Builders, BuildWork, Slot
+from buildmatrix.commands.build_work import Builders, BuildWork, Slot
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Base
 from buildmatrix.sources.state_folder import BuildRecord, State

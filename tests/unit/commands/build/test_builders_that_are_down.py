@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix.base.errors import ComponentError, UsageError
-from buildmatrix.commands.build.run import _BuildRun
-from buildmatrix.commands.build.work import Options
+from buildmatrix.commands.build import _BuildRun
+from buildmatrix.commands.build_work import Options
 
 
 class Builders:

@@ -11,7 +11,7 @@ import pytest
 from rulecases import target
 
 from buildmatrix.base.data import replace
-from buildmatrix.commands.build.checks import ascent, place_rungs, skip_rungs
+from buildmatrix.commands.build_checks import ascent, place_rungs, skip_rungs
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, TargetResult
 from buildmatrix.matrix.model import RUNGS, CheckWaiver, NodeClass, Position, bare_spec

@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.commands.build.run import find_outdated
+from buildmatrix.commands.build import find_outdated
 from buildmatrix.matrix.model import Spec, bare_spec
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.commands.build.run import _BuildRun
-from buildmatrix.commands.build.work import Options
+from buildmatrix.commands.build import _BuildRun
+from buildmatrix.commands.build_work import Options
 from buildmatrix.sources.state_folder import BuildRecord
 
 

@@ -9,8 +9,8 @@ import pytest
 from rulecases import target
 
 from buildmatrix.base.data import replace
-from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
+from buildmatrix.commands.build_work import Builders, BuildWork, Options, Slot
+from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.sources.state_folder import State
 
 

@@ -22,9 +22,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.progress import Silent
 from buildmatrix.cli import main
-from buildmatrix.commands.build.checks import ascent
-from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.work import BuildWork, Options
+from buildmatrix.commands.build_checks import ascent
+from buildmatrix.commands.build_work import BuildWork, Options
+from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.engines.oci import sandboxes
 from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.judge.judging import Judge

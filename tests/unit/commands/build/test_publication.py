@@ -14,8 +14,8 @@ from test_verdict import spec
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.build.gates import Publication
-from buildmatrix.commands.build.work import BuildWork, Options
+from buildmatrix.commands.build_gates import Publication
+from buildmatrix.commands.build_work import BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock

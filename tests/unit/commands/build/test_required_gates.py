@@ -8,7 +8,7 @@ import pytest
 from rulecases import target
 
 from buildmatrix.base.errors import ComponentError, UndecidedError
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build_work import BuildWork
 from buildmatrix.judge.model import Gate, GateState
 from buildmatrix.matrix.model import Policy
 from buildmatrix.reports.run.model import assemble, exit_code

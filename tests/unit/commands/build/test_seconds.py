@@ -13,9 +13,9 @@ from rulecases import target
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.build.gates import LockGate
-from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.work import Builders, BuildWork, Options
+from buildmatrix.commands.build_gates import LockGate
+from buildmatrix.commands.build_work import Builders, BuildWork, Options
+from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.locks import resolve
 from buildmatrix.locks.target_requirements import Question
 from buildmatrix.reports.run.model import assemble

@@ -13,7 +13,7 @@ import pytest
 
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.build import checks
+from buildmatrix.commands import build_checks
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.matrix.model import Base, Position, Smoke, SmokeLevel, Target, User
 
@@ -59,8 +59,8 @@ def target(*commands: Smoke) -> Target:
 
 def run(
     engine: Answers, *commands: Smoke, already_passed: Sequence[str] = (), has_device: bool = True
-) -> checks.SmokeOutcome:
-    return checks.run(
+) -> build_checks.SmokeOutcome:
+    return build_checks.run(
         target(*commands),
         has_device,
         "i:1",
@@ -134,7 +134,7 @@ def test_another_command_is_run_although_the_image_is_the_same() -> None:
 def test_another_image_is_tried_again() -> None:
     passed = run(Answers(OK), command("a")).passed
     engine = Answers(OK)
-    checks.run(target(command("a")), True, "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
+    build_checks.run(target(command("a")), True, "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
 
     assert len(engine.ran) == 1
 

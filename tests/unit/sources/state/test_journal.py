@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.commands.build.plan import Digests
+from buildmatrix.commands.build_plan import Digests
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 

@@ -11,7 +11,7 @@ from rulecases import elf, file, image, lock, pin, sass, target
 
 from buildmatrix.base.data import replace
 from buildmatrix.catalogue import load
-from buildmatrix.commands.build.image_gates import JudgedImage, judge_image
+from buildmatrix.commands.image_gates import JudgedImage, judge_image
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.locks.model import Lock

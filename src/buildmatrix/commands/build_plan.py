@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.base.errors import Problem, SpecError
-from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.work import Options
+from buildmatrix.commands import build_checks
+from buildmatrix.commands.build_work import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.engines.render.dockerfile import bake_name, scan_name, staged_name
 from buildmatrix.engines.render.quoting import FOLDER, Ignored, rules
@@ -146,7 +146,7 @@ class BuildPlan:
             log=files.log,
             scan_output=files.scan_output,
             load=self._options.preflight not in (None, "auto")
-            or (self._options.smoke and bool(checks.runs_here(target, has_device))),
+            or (self._options.smoke and bool(build_checks.runs_here(target, has_device))),
             ingredients=Ingredients(self._spec, target, lock),
         )
 

@@ -28,10 +28,10 @@ from buildmatrix.base.errors import (
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count
 from buildmatrix.base.threads import Crew
-from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.gates import LockGate, Publication
-from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.work import Builders, BuildWork, Options
+from buildmatrix.commands import build_checks
+from buildmatrix.commands.build_gates import LockGate, Publication
+from buildmatrix.commands.build_work import Builders, BuildWork, Options
+from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.engines.model import Engine
 from buildmatrix.engines.process import writing
 from buildmatrix.judge.judging import Judge
@@ -142,7 +142,7 @@ class _BuildRun:
 
     def render(self) -> None:
         """Write the generated files, and plan the build of each target."""
-        from buildmatrix.commands.build.plan import BuildPlan
+        from buildmatrix.commands.build_plan import BuildPlan
         from buildmatrix.engines.render.dockerfile import generate, write
 
         self.build_projects()
@@ -336,7 +336,9 @@ class _BuildRun:
         not_run: tuple[str, ...] = ()
         # Earlier failures have other reasons for not running.
         if self.options.smoke and work.gates["build"] == "passed":
-            commands = checks.not_run_here(work.target, self.judge.has_device(work.target.backend))
+            commands = build_checks.not_run_here(
+                work.target, self.judge.has_device(work.target.backend)
+            )
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
 

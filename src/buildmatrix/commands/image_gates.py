@@ -14,9 +14,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.commands.build import checks
-from buildmatrix.commands.build.checks import Ascent, ascent, climb, place_rungs, skip_rungs
-from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
+from buildmatrix.commands import build_checks
+from buildmatrix.commands.build_checks import Ascent, ascent, climb, place_rungs, skip_rungs
+from buildmatrix.commands.build_work import Builders, BuildWork, Options, Slot
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
@@ -207,9 +207,9 @@ class ImageGates(Struct, frozen=True):
     def _skip_smoke(self, work: BuildWork) -> None:
         """Run nothing of an image that is not here, and say so."""
         target, why = work.target, UndecidedError("its image stays on its builder")
-        commands = checks.runs_here(target, self.judge.has_device(target.backend))
+        commands = build_checks.runs_here(target, self.judge.has_device(target.backend))
         if self.options.smoke and commands:
-            work.fail("smoke", checks.did_not_run(commands, why))
+            work.fail("smoke", build_checks.did_not_run(commands, why))
         if self.options.preflight is not None:
             self._skip_ladder(work, why)
 
@@ -224,7 +224,7 @@ class ImageGates(Struct, frozen=True):
 
     def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
         """Run the smoke commands; digests of those that passed, now or earlier."""
-        outcome = checks.run(
+        outcome = build_checks.run(
             work.target,
             self.judge.has_device(work.target.backend),
             record.tags[0],

@@ -18,7 +18,7 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.progress import Progress
 from buildmatrix.commands.audit import look
-from buildmatrix.commands.build.work import BuildWork, Options
+from buildmatrix.commands.build_work import BuildWork, Options
 from buildmatrix.commands.promote import move_tags
 from buildmatrix.engines.model import Engine
 from buildmatrix.judge.advisories import ask

@@ -1,1 +1,0 @@
-"""`build`: lock, audit, render, build, scan, smoke, report, push."""
