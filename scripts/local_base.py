@@ -15,7 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     MANIFEST,
     Execution,
@@ -25,8 +25,8 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import LayerEntry, layer_writer, sort_key
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.layers import LayerEntry, layer_writer, sort_key
+from buildmatrix.images.layout import OciLayout
 
 from .stack import apt
 from .stack.errors import StackError

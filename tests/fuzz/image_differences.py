@@ -36,8 +36,8 @@ from go_oracle import COMPILERS, compile_oracle
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.strict_json import parse_json
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images import documents
+from buildmatrix.images.documents import (
     Descriptor,
     ImageIndex,
     Platform,

@@ -27,7 +27,7 @@ from verdict_cases import ALL, GOOD
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import AdmissionDemands, verify
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     LAYER,
     MANIFEST,

@@ -17,8 +17,8 @@ from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry
 from buildmatrix.catalogue.load import load
 from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.fleet.subjects import Lister
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images import documents
+from buildmatrix.images.documents import (
     Descriptor,
     ImageConfiguration,
     Manifest,

@@ -21,7 +21,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci.bases import Bases, BuiltImage
 from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.images.oci.layers import iter_archive as archive_of
+from buildmatrix.images.layers import iter_archive as archive_of
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.load import load_spec

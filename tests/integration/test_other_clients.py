@@ -31,7 +31,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.facts.inventory.model import Inventory
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     LAYER,
     MANIFEST,
@@ -42,9 +42,9 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import LayerEntry, layer_writer, sort_key
-from buildmatrix.images.oci.layers import iter_archive as archive_of
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.layers import LayerEntry, layer_writer, sort_key
+from buildmatrix.images.layers import iter_archive as archive_of
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import verdict

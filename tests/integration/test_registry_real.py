@@ -27,8 +27,8 @@ from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry,
 from relay import Relay
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images import documents
+from buildmatrix.images.documents import (
     Descriptor,
     Execution,
     ImageConfiguration,
@@ -355,7 +355,7 @@ def test_what_is_attached_is_found_without_the_api(plain: DebianRegistry, image:
 PUSH = textwrap.dedent(
     """
     import io, pickle, sys
-    from buildmatrix.images.oci import documents
+    from buildmatrix.images import documents
     from buildmatrix.net.registry import blobs as uploads
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.net.registry.mirrors import Reference

@@ -237,7 +237,7 @@ def fleet_scan(options: FleetScanOptions) -> CommandResult[FleetReport]:
     A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
     that. Raises a `BuildmatrixError` where there is no answer at all.
     """
-    from buildmatrix.images.oci.documents import this_platform
+    from buildmatrix.images.documents import this_platform
 
     plan = _plan_run(options, options.platform or str(this_platform()))
     from buildmatrix.fleet import work

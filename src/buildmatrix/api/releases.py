@@ -82,7 +82,7 @@ def verify(options: VerifyOptions) -> CommandResult[Verification]:
     Raises `UsageError` for options that say nothing, or contradict each other.
     """
     from buildmatrix.commands.verify import AdmissionDemands, exit_code, verify
-    from buildmatrix.images.oci.documents import Platform
+    from buildmatrix.images.documents import Platform
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.signing.keys import read_public
     from buildmatrix.sources.images import reference_of

@@ -17,7 +17,7 @@ from buildmatrix.commands.build_work import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.engines.render.dockerfile import bake_name, scan_name, staged_name
 from buildmatrix.engines.render.quoting import FOLDER, Ignored, rules
-from buildmatrix.images.oci.layers import WHITEOUT
+from buildmatrix.images.layers import WHITEOUT
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.status import project_packages
 from buildmatrix.matrix.model import Spec, Target

@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import count, listing
 from buildmatrix.commands.options import PromoteOptions
-from buildmatrix.images.oci.documents import INDEXES, index_of, manifest_of
+from buildmatrix.images.documents import INDEXES, index_of, manifest_of
 from buildmatrix.judge.acceptance import fails, ran_out
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.net.addresses import RequestError

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.base.text import count, listing, printable
-from buildmatrix.images.oci.documents import INDEXES, Platform, choose, images_in, index_of
+from buildmatrix.images.documents import INDEXES, Platform, choose, images_in, index_of
 from buildmatrix.judge.acceptance import ran_out
 from buildmatrix.judge.model import GateState
 from buildmatrix.net.registry.client import Registry

@@ -18,7 +18,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target
 
 if TYPE_CHECKING:
-    from buildmatrix.images.oci.documents import Platform
+    from buildmatrix.images.documents import Platform
 
 
 #: File in the output folder of a scan.

@@ -25,7 +25,7 @@ from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue.load import Catalogue, load_texts
 from buildmatrix.fleet.model import Subject, WorkerSettings
 from buildmatrix.fleet.stacks import Stacks
-from buildmatrix.images.oci.documents import MAX_DOCUMENT, Descriptor
+from buildmatrix.images.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.images.store.cache import DAY, Cache, default_folder, source_digest
 from buildmatrix.images.store.shared import SharedEntries, open_storage
 from buildmatrix.net.addresses import Patience, RequestError

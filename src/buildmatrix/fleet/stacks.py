@@ -37,7 +37,7 @@ from buildmatrix.facts.trees.archive_layers import WHITEOUT
 from buildmatrix.fleet.judging import ImageQuestion, JudgedImage, add_image, add_layers, judge
 from buildmatrix.images.image import LayerBlob, LayerReader
 from buildmatrix.images.layer_facts import KINDS, LayerFacts, compress, decompress
-from buildmatrix.images.oci.layers import parent_folders
+from buildmatrix.images.layers import parent_folders
 from buildmatrix.images.saved_image import Configuration
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.reports.fleet.model import FleetResult

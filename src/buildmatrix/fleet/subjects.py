@@ -36,8 +36,8 @@ from buildmatrix.fleet.reference_lists import (
     merge_subjects,
     normalize_reference,
 )
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import choose, images_in
+from buildmatrix.images import documents
+from buildmatrix.images.documents import choose, images_in
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference, is_host, is_repository, is_tag, split_host

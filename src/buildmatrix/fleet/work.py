@@ -54,8 +54,8 @@ from buildmatrix.fleet.model import (
     describe_timeout,
     make_failure,
 )
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.images.image import LayerBlob, LayerReader
-from buildmatrix.images.oci.documents import Descriptor
 from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry.mirrors import Reference, is_digest
 from buildmatrix.reports.fleet.model import FleetResult

@@ -28,9 +28,9 @@ from buildmatrix.facts.trees.archive_layers import MAX_ENTRIES
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import TarMember
+from buildmatrix.images.documents import MAX_DOCUMENT
 from buildmatrix.images.layer_facts import LAYER_FACTS, LayerFacts, read_layer
 from buildmatrix.images.merging import merge_inventory
-from buildmatrix.images.oci.documents import MAX_DOCUMENT
 from buildmatrix.images.saved_image import (
     Configuration,
     SavedImage,

@@ -24,7 +24,7 @@ from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool, safe_path
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import Closing, Unreadable
 from buildmatrix.facts.trees.tar import TarMember, members
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEXES,
     MANIFESTS,
     MAX_DOCUMENT,
@@ -40,7 +40,7 @@ from buildmatrix.images.oci.documents import (
     media_type_of,
     this_platform,
 )
-from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, blob_path
+from buildmatrix.images.layout import IMAGE_NAME, REF_NAME, blob_path
 
 #: Blobs per archive or layout; each layer is one.
 MAX_BLOBS = 100_000

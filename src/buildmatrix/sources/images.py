@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine, ImageFacts, OpenTree
     from buildmatrix.facts.inventory.model import Inventory
     from buildmatrix.facts.trees.base import Tree
+    from buildmatrix.images.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.images.image import LayerBlob, LayerReader
-    from buildmatrix.images.oci.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.images.saved_image import Configuration
     from buildmatrix.net.registry.client import Registry
     from buildmatrix.net.registry.manifests import ManifestBytes
@@ -48,7 +48,7 @@ def wanted_platform(options: ReadingOptions) -> Platform | None:
     """The image that is meant among several; None without a choice."""
     if options.platform is None:
         return None
-    from buildmatrix.images.oci.documents import Platform
+    from buildmatrix.images.documents import Platform
 
     return Platform.parse(options.platform)
 
@@ -336,8 +336,8 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.images.oci import documents as oci
-    from buildmatrix.images.oci.documents import check_configuration
+    from buildmatrix.images import documents as oci
+    from buildmatrix.images.documents import check_configuration
     from buildmatrix.images.saved_image import read_configuration
 
     wanted = _wanted(platform)
@@ -383,7 +383,7 @@ def image_documents(
 
 
 def _wanted(platform: str | None) -> Platform:
-    from buildmatrix.images.oci.documents import Platform, this_platform
+    from buildmatrix.images.documents import Platform, this_platform
 
     try:
         return Platform.parse(platform) if platform else this_platform()
@@ -398,8 +398,8 @@ def _without_artifacts(
 
     The list of what is attached to an image, under a tag of its own, is such an index.
     """
-    from buildmatrix.images.oci import documents as oci
-    from buildmatrix.images.oci.documents import is_unnamed
+    from buildmatrix.images import documents as oci
+    from buildmatrix.images.documents import is_unnamed
 
     entries = index.manifests
     if not 1 < len(entries) <= _MOST_LOOKED_AT or not all(map(is_unnamed, entries)):
@@ -415,7 +415,7 @@ def _without_artifacts(
 
 def _chosen(entries: Sequence[Descriptor], pinned: Reference, wanted: Platform) -> Descriptor:
     """The entry for the platform that is wanted."""
-    from buildmatrix.images.oci.documents import choose, images_in
+    from buildmatrix.images.documents import choose, images_in
 
     entry = choose(entries, wanted, str(pinned))
     if entry is None:

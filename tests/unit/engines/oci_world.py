@@ -15,7 +15,7 @@ from wheel_cases import ODD, ODD_FOLDERS, make_wheel, sha256
 
 from buildmatrix.engines.oci.bases import BuiltImage
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     MANIFEST,
     Descriptor,
@@ -26,8 +26,8 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import LayerEntry, layer_writer, sort_key
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.layers import LayerEntry, layer_writer, sort_key
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock

@@ -12,7 +12,7 @@ from layer_archives import tar
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.docker.publishing import lay_down
-from buildmatrix.images.oci.documents import LAYER, LAYER_GZIP, MANIFEST
+from buildmatrix.images.documents import LAYER, LAYER_GZIP, MANIFEST
 
 CONFIGURATION = json.dumps({"architecture": "amd64", "os": "linux"}).encode()
 

@@ -12,8 +12,8 @@ from oci_world import SYSTEM, LayerFile, file, folder, link, make_base
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
-from buildmatrix.images.oci.documents import LAYER_GZIP, Descriptor
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.documents import LAYER_GZIP, Descriptor
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.store.cache import Cache
 
 

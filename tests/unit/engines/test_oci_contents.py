@@ -34,7 +34,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.engines.oci.bases import BuiltImage
 from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.recipe import recipe
-from buildmatrix.images.oci.documents import Execution
+from buildmatrix.images.documents import Execution
 
 INSTALLED = 'pyproject = "pyproject.toml"\ninstall-project = true\n'
 SITE = "opt/venv/lib/python3.11/site-packages"

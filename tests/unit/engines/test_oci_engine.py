@@ -57,8 +57,8 @@ from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
 from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.images import store as inventories
-from buildmatrix.images.oci.documents import MANIFEST, MAX_DOCUMENT, encode
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.documents import MANIFEST, MAX_DOCUMENT, encode
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.saved_image import SavedImage
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.net.registry.client import Registry
@@ -408,7 +408,7 @@ def test_a_base_that_is_not_there_or_for_another_platform(
 
 
 def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
-    from buildmatrix.images.oci.layers import iter_archive
+    from buildmatrix.images.layers import iter_archive
 
     path = tmp_path / "base.tar"
     path.write_bytes(b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE])))
@@ -425,7 +425,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
     world: World, tmp_path: Path, change: str
 ) -> None:
     """`docker load` reads manifest.json, podman and containerd index.json."""
-    from buildmatrix.images.oci.layers import iter_archive
+    from buildmatrix.images.layers import iter_archive
 
     names = [f"docker.io/library/{BASE}"]
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, names))
@@ -453,7 +453,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
 
 
 def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
-    from buildmatrix.images.oci.layers import iter_archive
+    from buildmatrix.images.layers import iter_archive
 
     path = tmp_path / "base.tar"
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE]))

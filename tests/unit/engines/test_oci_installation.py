@@ -14,7 +14,7 @@ from wheel_cases import ODD, ODD_FOLDERS, digest, make_wheel, sha256
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledWheel
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import sort_key
+from buildmatrix.images.layers import sort_key
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 #: Path → kind and mode, and the bytes of a file.

@@ -16,7 +16,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.fleet import subjects
 from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.fleet.subjects import Lister
-from buildmatrix.images.oci.documents import CONFIGURATIONS
+from buildmatrix.images.documents import CONFIGURATIONS
 from buildmatrix.net.registry.client import Registry
 
 CONFIGURATION = "application/vnd.oci.image.config.v1+json"

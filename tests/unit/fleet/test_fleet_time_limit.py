@@ -21,7 +21,7 @@ from buildmatrix.fleet import cluster, context, work
 from buildmatrix.fleet.model import ClusterOptions, LayerDone, LayerTask, WorkerSettings
 from buildmatrix.fleet.run import scan
 from buildmatrix.fleet.work import read_layer
-from buildmatrix.images.oci.documents import LAYER
+from buildmatrix.images.documents import LAYER
 from buildmatrix.net.registry.client import Registry
 
 

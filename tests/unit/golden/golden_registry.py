@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from memory_registry import MemoryRegistry
 
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     MANIFEST,
     Descriptor,
     Manifest,

@@ -11,7 +11,7 @@ import pytest
 from memory_registry import IMAGE, MemoryRegistry
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     EMPTY,
     MANIFEST,
     Descriptor,

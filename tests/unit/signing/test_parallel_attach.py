@@ -16,7 +16,7 @@ from memory_registry import MemoryRegistry
 from registry import RegistryServer
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import Descriptor, Manifest, encode, manifest_of
+from buildmatrix.images.documents import Descriptor, Manifest, encode, manifest_of
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents

@@ -15,7 +15,7 @@ from test_python_loading import ELF
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.engines.model import Engine
-from buildmatrix.images.oci.documents import this_platform
+from buildmatrix.images.documents import this_platform
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.net.registry.client import Registry

@@ -25,7 +25,7 @@ from buildmatrix.engines.docker.command import DockerCommand, explain, lost_its_
 from buildmatrix.engines.docker.follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing
-from buildmatrix.images.oci.documents import Execution, configuration_of
+from buildmatrix.images.documents import Execution, configuration_of
 
 
 def image_overlay(

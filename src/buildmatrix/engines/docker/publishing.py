@@ -29,7 +29,7 @@ from buildmatrix.facts.trees.archive import Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import members
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
     LAYER,
@@ -39,8 +39,8 @@ from buildmatrix.images.oci.documents import (
     encode,
     index_of,
 )
-from buildmatrix.images.oci.layers import BlockWriter
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.layers import BlockWriter
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.saved_image import digest_from_path
 from buildmatrix.net.registry.client import Registry
 

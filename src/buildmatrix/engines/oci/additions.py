@@ -19,7 +19,7 @@ from buildmatrix.engines.oci.installation import InstalledFile, file_of
 from buildmatrix.engines.render.quoting import Ignored
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.facts.trees.tar import Attributes
-from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry
+from buildmatrix.images.layers import FIXED_TIME, LayerEntry
 from buildmatrix.matrix.model import User
 
 # COPY. Modes are reduced as in git: 0755 if executable by the owner, else 0644. So the umask, ACLs

@@ -30,9 +30,9 @@ from buildmatrix.facts.trees.archive_layers import MAX_LINKS, LayeredTree, Merge
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import Attributes, Kind, TarMember, members
-from buildmatrix.images.oci.documents import Descriptor
-from buildmatrix.images.oci.layers import LayerEntry
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.documents import Descriptor
+from buildmatrix.images.layers import LayerEntry
+from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 
 #: Files with stored content, and folders of such files.

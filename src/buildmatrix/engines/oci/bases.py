@@ -18,7 +18,7 @@ from buildmatrix.engines.oci.base_files import LayerNotes, read_layer
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
     DOCKER_LAYER_ZSTD,
@@ -38,8 +38,8 @@ from buildmatrix.images.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.images.oci.layers import StoredLayer
-from buildmatrix.images.oci.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
+from buildmatrix.images.layers import StoredLayer
+from buildmatrix.images.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
 from buildmatrix.images.saved_image import check_saved, iter_archive_files
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference

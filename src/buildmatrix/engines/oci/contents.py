@@ -38,7 +38,7 @@ from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, wri
 from buildmatrix.engines.process import writing
 from buildmatrix.engines.render.dockerfile import dockerignore
 from buildmatrix.engines.render.quoting import DockerfileInstruction, Ignored
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     MANIFEST,
     HistoryStep,
@@ -47,7 +47,7 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import FIXED_TIME, LayerEntry, StoredLayer
+from buildmatrix.images.layers import FIXED_TIME, LayerEntry, StoredLayer
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.status import project_packages
 from buildmatrix.matrix.model import Spec, Target

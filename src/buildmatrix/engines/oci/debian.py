@@ -30,7 +30,7 @@ from buildmatrix.engines.oci.maintainer_scripts import find_effect
 from buildmatrix.facts.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.tar import TarMember, members
-from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, parent_folders
+from buildmatrix.images.layers import LayerEntry, is_whiteout, parent_folders
 
 #: Maximum bytes of a package's files; the largest in Debian have 2 GB.
 _LARGEST: Final = 8 << 30

@@ -46,8 +46,8 @@ from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity,
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store as inventories
-from buildmatrix.images.oci.documents import Descriptor, this_platform
-from buildmatrix.images.oci.layers import iter_archive
+from buildmatrix.images.documents import Descriptor, this_platform
+from buildmatrix.images.layers import iter_archive
 from buildmatrix.images.saved_image import read_configuration
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache

@@ -20,14 +20,14 @@ from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.engines.process import filling, writing
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.archive_layers import LayeredTree
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEXES,
     Descriptor,
     ImageConfiguration,
     configuration_of,
     index_of,
 )
-from buildmatrix.images.oci.layout import REF_NAME, OciLayout
+from buildmatrix.images.layout import REF_NAME, OciLayout
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 

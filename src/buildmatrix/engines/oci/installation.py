@@ -29,7 +29,7 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_version
 from buildmatrix.facts.trees.base import Trouble, Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import LayerEntry, is_whiteout, parent_folders, sort_key
+from buildmatrix.images.layers import LayerEntry, is_whiteout, parent_folders, sort_key
 
 #: Environment in the Dockerfile of our templates, relative to the root, as in a layer.
 ENVIRONMENT: Final = "opt/venv"

@@ -36,7 +36,7 @@ from buildmatrix.engines.oci.store import ImageStore, folder, made_by, write_lay
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.oci.layers import (
+from buildmatrix.images.layers import (
     LayerEntry,
     LayerPaths,
     StoredLayer,

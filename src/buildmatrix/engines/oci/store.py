@@ -22,7 +22,7 @@ from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.inventory.workers import count_processors
 from buildmatrix.facts.trees.base import Closing, reason
-from buildmatrix.images.oci.layers import (
+from buildmatrix.images.layers import (
     LayerEntry,
     StoredLayer,
     layer_writer,
@@ -30,7 +30,7 @@ from buildmatrix.images.oci.layers import (
     parent_folders,
     sort_key,
 )
-from buildmatrix.images.oci.layout import OciLayout, list_files, make_room, note_use, rename_written
+from buildmatrix.images.layout import OciLayout, list_files, make_room, note_use, rename_written
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import local_path
@@ -216,7 +216,7 @@ def made_by() -> str:
 
     Includes a digest of our sources, so that no version has to be raised by hand.
     """
-    return f"{source_digest('engines/oci', 'images/oci', 'facts/trees')} {output_key()}"
+    return f"{source_digest('engines/oci', 'images', 'facts/trees')} {output_key()}"
 
 
 # Creation of layers

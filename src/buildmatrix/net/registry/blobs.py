@@ -17,7 +17,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import reason
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import HttpAddress, RequestError
 from buildmatrix.net.registry.mirrors import ContentVerifier, Reference
 from buildmatrix.net.registry.session import Session

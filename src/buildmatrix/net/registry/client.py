@@ -12,7 +12,7 @@ from urllib.parse import quote
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import Closing
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import HttpAddress, Patience, RequestError
 from buildmatrix.net.registry.blobs import BlobPlace, blob_exists, push_blob, stream_blob
 from buildmatrix.net.registry.manifests import ManifestBytes, Manifests, Referrers

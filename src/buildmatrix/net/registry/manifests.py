@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import printable
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEX,
     INDEXES,
     MANIFEST,

@@ -32,7 +32,7 @@ from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import RequestError, parse
 
 DOCKER_HUB = "docker.io"

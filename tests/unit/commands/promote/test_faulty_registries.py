@@ -17,7 +17,7 @@ from test_verify import DEMANDS, GOOD, KEY
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands.verify import verify
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     MANIFEST,
     Descriptor,

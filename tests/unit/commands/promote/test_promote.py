@@ -16,7 +16,7 @@ from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.base.progress import Silent
 from buildmatrix.commands.options import PromoteOptions
 from buildmatrix.commands.promote import promote
-from buildmatrix.images.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
+from buildmatrix.images.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference

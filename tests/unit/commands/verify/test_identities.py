@@ -24,7 +24,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import main
 from buildmatrix.commands.verify import AdmissionDemands
-from buildmatrix.images.oci.documents import Descriptor, encode, manifest_of
+from buildmatrix.images.documents import Descriptor, encode, manifest_of
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents, keyless, verdict
 from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers

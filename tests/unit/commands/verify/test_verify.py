@@ -24,7 +24,7 @@ from buildmatrix.commands.verify import (
     verify,
     verify_envelopes,
 )
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEX,
     Descriptor,
     ImageIndex,

@@ -16,7 +16,7 @@ from buildmatrix.facts.trees import archive, archive_layers, decompression
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.facts.trees.base import File, Symlink, Trouble, Unreadable
 from buildmatrix.images import saved_image
-from buildmatrix.images.oci.documents import Platform
+from buildmatrix.images.documents import Platform
 from buildmatrix.images.saved_image import SavedImage
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     MANIFEST,
     Descriptor,
     Platform,

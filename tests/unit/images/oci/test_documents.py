@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images import documents
+from buildmatrix.images.documents import (
     Descriptor,
     Execution,
     ImageConfiguration,

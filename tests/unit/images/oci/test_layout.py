@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     CONFIGURATION,
     LAYER,
     MANIFEST,
@@ -23,8 +23,8 @@ from buildmatrix.images.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.images.oci.layers import iter_archive
-from buildmatrix.images.oci.layout import REF_NAME, OciLayout, verify_chunks
+from buildmatrix.images.layers import iter_archive
+from buildmatrix.images.layout import REF_NAME, OciLayout, verify_chunks
 
 
 def image_in(layout: OciLayout, content: bytes = b"layer") -> Descriptor:
@@ -194,7 +194,7 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr("buildmatrix.images.oci.layout.sync_folder", lambda folder: None)
+        patch.setattr("buildmatrix.images.layout.sync_folder", lambda folder: None)
         patch.setattr(os, "fsync", full)
         layout.publish(second, ["1"])
     assert files(tmp_path) == before

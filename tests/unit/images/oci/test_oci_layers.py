@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.layers import LayerEntry, StoredLayer, layer_writer
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images.layers import LayerEntry, StoredLayer, layer_writer
+from buildmatrix.images.layout import OciLayout
 
 ENTRIES: list[tuple[LayerEntry, bytes]] = [
     (LayerEntry("a", "folder", 0o700, user=10001, group=44), b""),

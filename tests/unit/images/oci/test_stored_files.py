@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from test_layout import files, image_in
 
-from buildmatrix.images.oci import layout
-from buildmatrix.images.oci.layout import OciLayout
+from buildmatrix.images import layout
+from buildmatrix.images.layout import OciLayout
 
 
 @pytest.fixture

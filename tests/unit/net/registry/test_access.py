@@ -17,8 +17,8 @@ from loopback import LoopbackServer, Misdeed, Request, Response, answering, fill
 from registry import RegistryServer, basic, digest_of, error
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images import documents
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.registry import tokens
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference

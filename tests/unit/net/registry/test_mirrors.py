@@ -14,8 +14,8 @@ from loopback import answering, cut_after
 from registry import MANIFEST, RegistryServer, digest_of
 
 from buildmatrix.base.errors import SpecError, UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images import documents
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Mirrors, Reference
 

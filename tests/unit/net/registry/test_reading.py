@@ -14,8 +14,8 @@ from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import Descriptor
+from buildmatrix.images import documents
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.registry import blobs, manifests
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference

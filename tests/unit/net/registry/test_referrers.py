@@ -11,8 +11,8 @@ from loopback import Misdeed, Request, Response, Serve, answering, filled, with_
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci import documents
-from buildmatrix.images.oci.documents import Descriptor, Manifest, encode
+from buildmatrix.images import documents
+from buildmatrix.images.documents import Descriptor, Manifest, encode
 from buildmatrix.net.registry import manifests
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEX,
     MAX_DOCUMENT,
     Descriptor,

@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Struct, field
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.oci.documents import (
+from buildmatrix.images.documents import (
     INDEX,
     LAYER_GZIP,
     Descriptor,
     ImageIndex,
     encode,
 )
-from buildmatrix.images.oci.layout import (
+from buildmatrix.images.layout import (
     IMAGE_NAME,
     LAYOUT_FILE,
     REF_NAME,

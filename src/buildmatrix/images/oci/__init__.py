@@ -1,1 +1,0 @@
-"""OCI image specification 1.1: documents, layers, image layouts and archives."""
