@@ -30,7 +30,7 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.base.progress import Silent
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.engines.render.dockerfile import staged_name
+from buildmatrix.engines.dockerfile import staged_name
 from buildmatrix.images import store
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]

@@ -67,7 +67,7 @@ def environment_of_nobody(place: Path) -> Path:
         dirs_exist_ok=True,
     )
     shutil.copytree(ROOT / "src/buildmatrix", packages / "buildmatrix")
-    shutil.copytree(ROOT / "templates", packages / "buildmatrix/engines/render/templates")
+    shutil.copytree(ROOT / "templates", packages / "buildmatrix/engines/templates")
     uv = shutil.which("uv")
     assert uv is not None
     shutil.copy(uv, place / "venv/bin/uv")

@@ -211,7 +211,7 @@ def generate_command(options: SelectionOptions, /, check: bool, output: Path | N
 
     The same specification and locks give the same bytes.
     """
-    from buildmatrix.engines.render.dockerfile import differences, generate, write
+    from buildmatrix.engines.dockerfile import differences, generate, write
     from buildmatrix.locks.pylock import read_lock
 
     log, (spec, part) = options.workspace.log, load_shard(options, None)

@@ -143,7 +143,7 @@ class _BuildRun:
     def render(self) -> None:
         """Write the generated files, and plan the build of each target."""
         from buildmatrix.commands.build_plan import BuildPlan
-        from buildmatrix.engines.render.dockerfile import generate, write
+        from buildmatrix.engines.dockerfile import generate, write
 
         self.build_projects()
         locked = [work for work in self.works if work.lock is not None]

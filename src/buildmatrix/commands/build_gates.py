@@ -128,7 +128,7 @@ class LockGate(Struct, frozen=True):
 
     def _installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
-        from buildmatrix.engines.render.dockerfile import site_folders
+        from buildmatrix.engines.dockerfile import site_folders
 
         if finding.path is None or finding.waived is not None:
             return finding

@@ -14,9 +14,9 @@ import msgspec
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.commands import build_checks
 from buildmatrix.commands.build_work import Options
+from buildmatrix.engines.dockerfile import bake_name, scan_name, staged_name
 from buildmatrix.engines.model import BuildJob, Ingredients
-from buildmatrix.engines.render.dockerfile import bake_name, scan_name, staged_name
-from buildmatrix.engines.render.quoting import FOLDER, Ignored, rules
+from buildmatrix.engines.quoting import FOLDER, Ignored, rules
 from buildmatrix.images.layers import WHITEOUT
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.status import project_packages

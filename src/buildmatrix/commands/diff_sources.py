@@ -214,7 +214,7 @@ def _choose_targets(
 
 #: Cache keys of a target's side: without its layers, and with them.
 CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"
-#: Labels of images built by buildmatrix (`engines.render.dockerfile`).
+#: Labels of images built by buildmatrix (`engines.dockerfile`).
 _RUNTIME = "dev.buildmatrix.runtime"
 _BASE = "org.opencontainers.image.base.name"
 

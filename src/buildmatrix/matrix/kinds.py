@@ -298,7 +298,7 @@ SOURCE = Kind(
 # Other tools write `90` and `sm90`; such names would be missing in every image.
 ARCH = Kind("a GPU architecture", "sm_90", r"(?!sm[0-9]|compute[0-9])[a-z][a-z0-9_.:+-]*", 64)
 # Names and versions of Debian packages (Debian Policy 5.6.1 and 5.6.12) and of RPMs; what a base
-# image takes depends on its package manager (`render.quoting.packages`).
+# image takes depends on its package manager (`engines.quoting.packages`).
 SYSTEM_PACKAGE = Kind(
     "the name of a system package",
     "libgomp1",

@@ -16,7 +16,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile, file_of
-from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.engines.quoting import Ignored
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.facts.trees.tar import Attributes
 from buildmatrix.images.layers import FIXED_TIME, LayerEntry

@@ -16,8 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from buildmatrix.base.errors import Problem
-from buildmatrix.engines.oci.apt import missing_programs
-from buildmatrix.engines.render.dockerfile import (
+from buildmatrix.engines.dockerfile import (
     add_build_parts,
     build_of,
     builtin_templates,
@@ -27,7 +26,8 @@ from buildmatrix.engines.render.dockerfile import (
     render_piece,
     template_of,
 )
-from buildmatrix.engines.render.quoting import (
+from buildmatrix.engines.oci.apt import missing_programs
+from buildmatrix.engines.quoting import (
     DockerfileError,
     DockerfileInstruction,
     Stage,

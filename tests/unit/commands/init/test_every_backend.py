@@ -15,13 +15,13 @@ from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init import first_spec
-from buildmatrix.engines.oci.recipe import Account, Pairs, Recipe, SystemPackages, recipe
-from buildmatrix.engines.render.dockerfile import (
+from buildmatrix.engines.dockerfile import (
     add_build_parts,
     builtin_templates,
     dockerfile,
     make_environment,
 )
+from buildmatrix.engines.oci.recipe import Account, Pairs, Recipe, SystemPackages, recipe
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec, User

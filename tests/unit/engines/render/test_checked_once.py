@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.errors import SpecError
-from buildmatrix.engines.render import dockerfile as module
-from buildmatrix.engines.render.dockerfile import make_environment, render
+from buildmatrix.engines import dockerfile as module
+from buildmatrix.engines.dockerfile import make_environment, render
 
 
 def test_the_blocks_of_a_template_are_checked_once_for_all_targets(

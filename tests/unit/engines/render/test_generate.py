@@ -13,7 +13,7 @@ from render_cases import BACKENDS, CPU, CUDA, DIGEST, ROCM, lock_of, spec_of
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
-from buildmatrix.engines.render.dockerfile import (
+from buildmatrix.engines.dockerfile import (
     bake_file,
     bake_name,
     builtin_templates,
@@ -26,7 +26,7 @@ from buildmatrix.engines.render.dockerfile import (
     scan_name,
     write,
 )
-from buildmatrix.engines.render.quoting import Ignored
+from buildmatrix.engines.quoting import Ignored
 from buildmatrix.judge import sizes
 from buildmatrix.matrix.model import PackageManager, Spec, Target
 

@@ -13,7 +13,7 @@ import pytest
 from render_cases import BACKENDS, CPU, CUDA, lock_of, spec_of
 
 from buildmatrix.base.data import replace
-from buildmatrix.engines.render.dockerfile import generate
+from buildmatrix.engines.dockerfile import generate
 from buildmatrix.matrix.model import Base, Target
 
 GOLDEN = Path(__file__).parents[3] / "golden"

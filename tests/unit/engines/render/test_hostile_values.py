@@ -17,7 +17,7 @@ from render_cases import CUDA, lock_of, spec_of
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
-from buildmatrix.engines.render.dockerfile import dockerfile, dockerignore, make_environment
+from buildmatrix.engines.dockerfile import dockerfile, dockerignore, make_environment
 from buildmatrix.matrix.model import Base, Target, User
 
 ENVIRONMENT = make_environment(Path("/nonexistent"))

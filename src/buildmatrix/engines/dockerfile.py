@@ -33,7 +33,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
-from buildmatrix.engines.render.quoting import (
+from buildmatrix.engines.quoting import (
     FILTERS,
     Unquotable,
     comment,
@@ -152,7 +152,7 @@ def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
 def builtin_templates() -> Path:
     """Return the folder of buildmatrix's templates: packaged, or in a source checkout."""
     packaged = Path(__file__).parent / "templates"
-    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "templates"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "templates"
 
 
 def render(

@@ -1,1 +1,0 @@
-"""Jinja2 templates → Dockerfiles and the bake file, with the same bytes every time."""
