@@ -32,8 +32,8 @@ from buildmatrix.fleet import context
 from buildmatrix.fleet import run as fleet_run
 from buildmatrix.fleet.cluster import _LOCAL
 from buildmatrix.fleet.model import WaitingOptions
-from buildmatrix.reports.fleet.documents import read
-from buildmatrix.reports.fleet.model import FleetReport, FleetResult
+from buildmatrix.reports.fleet import FleetReport, FleetResult
+from buildmatrix.reports.fleet_documents import read
 
 SITE = "usr/lib/python3.11/site-packages"
 IMAGES = 12

@@ -18,7 +18,7 @@ from fleet_bed import IMPATIENT, Bed, Run
 from fleet_checks import Ending, Fault, check, check_equal
 
 from buildmatrix.base.data import replace
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 # An image that is broken or hostile
 

@@ -11,8 +11,8 @@ from fleet_bed import Bed, Run
 from loopback import Misdeed, Request
 
 from buildmatrix.base.data import replace
-from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.model import FleetReport, FleetResult
+from buildmatrix.reports.fleet import FleetReport, FleetResult
+from buildmatrix.reports.fleet_assembly import assemble
 
 Ending = Literal["equal", "undecided"]
 #: One round: what stands in the folder is its own.

@@ -17,7 +17,7 @@ from buildmatrix.fleet.auditing import audit_file
 from buildmatrix.fleet.model import WorkerSettings
 from buildmatrix.fleet.repositories import find_repositories
 from buildmatrix.fleet.repository_files import plan_audit
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 pytestmark = pytest.mark.network
 

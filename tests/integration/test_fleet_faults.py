@@ -28,9 +28,9 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.fleet.model import ClusterOptions, WaitingOptions, WorkerSettings
 from buildmatrix.fleet.run import scan
 from buildmatrix.fleet.running import ResultJournal, RunOutcome
-from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.documents import read
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
+from buildmatrix.reports.fleet_assembly import assemble
+from buildmatrix.reports.fleet_documents import read
 
 TIMES = 20
 #: Images that share layers: each has a layer of its own and one of seven.

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import VendorBytes
-from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
     FleetLayer,
@@ -23,6 +22,7 @@ from buildmatrix.reports.fleet.model import (
     FleetState,
     FleetWork,
 )
+from buildmatrix.reports.fleet_assembly import assemble
 
 OWNERS = (
     "ml-platform", "search", "speech", "vision", "recommendations", "ads", "fraud", "research",

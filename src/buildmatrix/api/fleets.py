@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from buildmatrix.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.fleet.reference_lists import SubjectList
     from buildmatrix.fleet.running import ResultJournal, RunOutcome
-    from buildmatrix.reports.fleet.model import FleetReport
+    from buildmatrix.reports.fleet import FleetReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def _make_result(
     journal: ResultJournal | None,
 ) -> CommandResult[FleetReport]:
     """The report of a run, with its exit code; why it ended early goes to the log."""
-    from buildmatrix.reports.fleet.assembly import assemble, exit_code
+    from buildmatrix.reports.fleet_assembly import assemble, exit_code
 
     troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
     report = assemble(
@@ -164,7 +164,7 @@ def _make_result(
 def _earlier_report(path: Path) -> FleetReport:
     """An earlier report. Raises `UsageError`."""
     from buildmatrix.facts.trees.base import reason
-    from buildmatrix.reports.fleet.documents import parse
+    from buildmatrix.reports.fleet_documents import parse
 
     try:
         return parse(path.read_bytes())

@@ -32,7 +32,7 @@ from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.manifests import ManifestBytes
 from buildmatrix.net.registry.mirrors import Mirrors, Reference
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 # Repository access.
 #

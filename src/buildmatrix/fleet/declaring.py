@@ -23,7 +23,7 @@ from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.locks.committed import is_lock
 from buildmatrix.locks.lines import INCLUDE, logical_lines
 from buildmatrix.matrix.model import Waiver
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.sources.resolved import Resolved
 
 # Files that a file reads, by its text

@@ -28,7 +28,7 @@ from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, bare_spec, bare_target
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     BackendBy,
     FleetFinding,
     FleetFit,

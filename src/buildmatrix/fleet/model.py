@@ -21,7 +21,7 @@ from buildmatrix.base.text import printable, shown
 from buildmatrix.facts.trees.base import defect, reason
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.reports.fleet.model import BackendBy, FleetResult
+from buildmatrix.reports.fleet import BackendBy, FleetResult
 
 # Images
 

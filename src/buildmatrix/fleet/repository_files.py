@@ -43,7 +43,7 @@ from buildmatrix.fleet.judging import find_named_backend
 from buildmatrix.fleet.model import AuditTask, Holder, WorkerSettings
 from buildmatrix.fleet.repositories import Repository, find_default_commit, read_commit_time
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.reports.fleet.model import BackendBy
+from buildmatrix.reports.fleet import BackendBy
 
 #: Repositories read at a time.
 _JOBS = 4

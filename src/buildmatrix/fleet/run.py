@@ -42,7 +42,7 @@ from buildmatrix.fleet.model import (
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
 from buildmatrix.fleet.work import AnswerSource, look_up_all
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+from buildmatrix.reports.fleet import FleetResult, FleetWork
 
 if TYPE_CHECKING:
     from buildmatrix.fleet.cluster import Cluster

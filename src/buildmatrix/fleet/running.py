@@ -24,8 +24,8 @@ from buildmatrix.base.text import count
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.fleet.context import ResultInterner
 from buildmatrix.fleet.model import ClusterOptions, RegistryWaiting, WorkerSettings
-from buildmatrix.reports.fleet.documents import line
-from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+from buildmatrix.reports.fleet import FleetResult, FleetWork
+from buildmatrix.reports.fleet_documents import line
 
 if TYPE_CHECKING:
     from buildmatrix.fleet.cluster import Cluster

@@ -40,7 +40,7 @@ from buildmatrix.images.layer_facts import KINDS, LayerFacts, compress, decompre
 from buildmatrix.images.layers import parent_folders
 from buildmatrix.images.saved_image import Configuration
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.sources.images import ImageDocuments
 
 #: Entries per layer; merging a larger one takes as long.

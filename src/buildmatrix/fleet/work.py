@@ -58,7 +58,7 @@ from buildmatrix.images.documents import Descriptor
 from buildmatrix.images.image import LayerBlob, LayerReader
 from buildmatrix.net.addresses import Patience, RequestError
 from buildmatrix.net.registry.mirrors import Reference, is_digest
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.sources.images import ImageDocuments, NothingToRun, image_documents
 
 #: Size limit of a layer; the largest that registries accept has 52 GB (Amazon ECR).

@@ -204,14 +204,14 @@ PREFLIGHT = (
     Format("markdown", "preflight_formats:render_markdown", MARKUP, _SAFE),
     Format("html", "preflight_formats:render", PAGE, _SAFE),
 )
-#: Formats of a `reports.fleet.model.FleetReport`.
+#: Formats of a `reports.fleet.FleetReport`.
 FLEET = (
-    Format("table", "fleet.sections:render_table", STYLED),
-    Format("json", _JSON, JSON, "fleet.documents:make_document"),
-    Format("jsonl", "fleet.documents:render_lines", JSON_LINE),
-    Format("markdown", "fleet.sections:render_markdown", MARKUP),
-    Format("html", "fleet.html:render", PAGE),
-    Format("parquet", "fleet.documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
+    Format("table", "fleet_sections:render_table", STYLED),
+    Format("json", _JSON, JSON, "fleet_documents:make_document"),
+    Format("jsonl", "fleet_documents:render_lines", JSON_LINE),
+    Format("markdown", "fleet_sections:render_markdown", MARKUP),
+    Format("html", "fleet_html:render", PAGE),
+    Format("parquet", "fleet_documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
 )
 #: Formats of a `reports.drawings.Drawing`.
 DRAWING = (

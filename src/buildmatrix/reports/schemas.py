@@ -7,8 +7,8 @@ from functools import partial
 from buildmatrix.reports.diff import Comparison
 from buildmatrix.reports.doctor import Diagnosis, NodeClassCheck
 from buildmatrix.reports.drift import Drifts
-from buildmatrix.reports.fleet.documents import FleetDocument
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
+from buildmatrix.reports.fleet_documents import FleetDocument
 from buildmatrix.reports.json_form import schema
 from buildmatrix.reports.preflight import Preflight
 from buildmatrix.reports.run.model import Report

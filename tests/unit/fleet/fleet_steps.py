@@ -23,7 +23,7 @@ from buildmatrix.fleet.model import (
 from buildmatrix.fleet.run import Steps
 from buildmatrix.fleet.work import AnswerSource, LookedUp
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.fleet.model import FleetLayer, FleetResult
+from buildmatrix.reports.fleet import FleetLayer, FleetResult
 
 
 def digest_of(number: int) -> str:

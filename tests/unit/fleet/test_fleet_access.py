@@ -15,7 +15,7 @@ from buildmatrix.fleet import cluster as cluster_module
 from buildmatrix.fleet.context import RepositoryAccess, describe_problems
 from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.fleet.run import RunOutcome, scan
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 
 def test_what_one_worker_is_refused_others_are_asked_for_within_bounds() -> None:

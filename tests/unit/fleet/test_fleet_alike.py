@@ -6,7 +6,7 @@ import pickle
 from typing import TypeVar
 
 from buildmatrix.fleet.context import ResultInterner
-from buildmatrix.reports.fleet.model import FleetFinding, FleetLayer, FleetResult
+from buildmatrix.reports.fleet import FleetFinding, FleetLayer, FleetResult
 
 Value = TypeVar("Value")
 

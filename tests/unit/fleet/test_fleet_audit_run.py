@@ -24,7 +24,7 @@ from buildmatrix.fleet.model import (
     WorkError,
     WorkerSettings,
 )
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
 

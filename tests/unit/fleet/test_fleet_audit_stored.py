@@ -24,7 +24,7 @@ from buildmatrix.locks import lookup
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.matrix.model import Position, Waiver, bare_target
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.sources.resolved import Resolved
 
 PLAIN = "plain-1.0-py3-none-any.whl"

@@ -7,8 +7,8 @@ from fleet_steps import digest_of
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.fleet.running import ResultJournal
-from buildmatrix.reports.fleet.documents import read
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
+from buildmatrix.reports.fleet_documents import read
 
 
 def result(number: int) -> FleetResult:

@@ -35,7 +35,7 @@ from buildmatrix.fleet.work import (
     look_up_all,
 )
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 #: Seconds until a test that waits for ever fails.
 PATIENCE = 300

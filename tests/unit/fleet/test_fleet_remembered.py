@@ -21,7 +21,7 @@ from buildmatrix.fleet.run import Steps, scan
 from buildmatrix.fleet.work import AnswerLookup
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 __all__ = ["own_cache", "server"]
 #: What a run does with real images.

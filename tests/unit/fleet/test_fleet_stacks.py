@@ -26,7 +26,7 @@ from buildmatrix.fleet.stacks import Stacks, is_relevant_variable
 from buildmatrix.fleet.work import judge_image, resolve
 from buildmatrix.images.image import LayerReader
 from buildmatrix.matrix.model import NodeClass, Position
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 RESULTS = Stacks.results
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -22,7 +22,7 @@ from buildmatrix.fleet.model import ImageDone, ImageTask, Subject, WorkerSetting
 from buildmatrix.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.matrix.model import NodeClass, Position
 from buildmatrix.net.registry.client import Registry
-from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.reports.fleet import FleetResult
 
 SITE = "usr/lib/python3.11/site-packages"
 BASE: list[Entry] = [("usr/lib/libbase.so", ELF), ("srv/data", bytes(range(256)) * 400)]

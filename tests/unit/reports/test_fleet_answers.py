@@ -8,16 +8,16 @@ import pytest
 
 from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import VendorBytes
-from buildmatrix.reports.fleet.answer import FleetAnswer
-from buildmatrix.reports.fleet.assembly import assemble, drift_between, exit_code
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
     FleetLayer,
     FleetReport,
     FleetResult,
 )
-from buildmatrix.reports.fleet.sections import share
+from buildmatrix.reports.fleet_answer import FleetAnswer
+from buildmatrix.reports.fleet_assembly import assemble, drift_between, exit_code
+from buildmatrix.reports.fleet_sections import share
 from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 

@@ -11,16 +11,15 @@ from fleet_cases import fleet, later, results
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
-from buildmatrix.reports import schemas
-from buildmatrix.reports.fleet import documents
-from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports import fleet_documents, schemas
+from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
     FleetLayer,
     FleetReport,
     FleetResult,
 )
+from buildmatrix.reports.fleet_assembly import assemble
 from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 DIGEST = "sha256:" + "0" * 64
@@ -112,7 +111,12 @@ def test_no_secret_of_an_address_is_in_a_report_nor_in_a_line() -> None:
         layers=(FleetLayer(digest=url, size=1, installed=1),),
     )  # fmt: skip
     report = made(result, missing=[url], notes=[url])
-    for text in (documents.line(result), repr(report), text_of(report), text_of(report, "jsonl")):
+    for text in (
+        fleet_documents.line(result),
+        repr(report),
+        text_of(report),
+        text_of(report, "jsonl"),
+    ):
         assert "SECRET" not in text
 
 
@@ -122,8 +126,8 @@ def test_no_secret_of_an_address_is_in_a_report_nor_in_a_line() -> None:
 def test_a_document_is_read_as_the_report_that_was_written() -> None:
     for report in (fleet(120), later(120), made()):
         text = text_of(report)
-        assert documents.parse(text.encode()) == report
-        assert text_of(documents.parse(text.encode())) == text
+        assert fleet_documents.parse(text.encode()) == report
+        assert text_of(fleet_documents.parse(text.encode())) == text
 
 
 @pytest.mark.parametrize("report", [fleet(120), later(120), made()])
@@ -150,13 +154,13 @@ def test_a_result_that_points_nowhere_makes_no_report(number: int) -> None:
     value = json.loads(text_of(made(RESULT)))
     value["results"][0]["layers"] = [number]
     with pytest.raises(ValueError, match="an entry that its table does not have"):
-        documents.parse(json.dumps(value).encode())
+        fleet_documents.parse(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "buildmatrix/report/1"}'])
 def test_what_is_no_report_is_not_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        documents.parse(text.encode())
+        fleet_documents.parse(text.encode())
 
 
 # JSON Lines
@@ -165,38 +169,38 @@ def test_what_is_no_report_is_not_read(text: str) -> None:
 def test_lines_are_read_as_they_were_written() -> None:
     report = fleet(120)
     text = text_of(report, "jsonl")
-    assert text == documents.render_lines(report)
-    assert tuple(documents.read(text.encode().splitlines(keepends=True))) == report.results
+    assert text == fleet_documents.render_lines(report)
+    assert tuple(fleet_documents.read(text.encode().splitlines(keepends=True))) == report.results
     assert assemble(
         report.subject,
-        documents.read(text.encode().splitlines(keepends=True)),
+        fleet_documents.read(text.encode().splitlines(keepends=True)),
         "2026-11-20",
     ).results == report.results  # fmt: skip
 
 
 def test_a_line_fits_its_schema_and_says_first_what_it_is() -> None:
     validator = jsonschema.Draft202012Validator(schemas.fleet_result())
-    for text in documents.render_lines(fleet(60)).splitlines():
+    for text in fleet_documents.render_lines(fleet(60)).splitlines():
         assert text.startswith('{"schema": "buildmatrix/fleet-result/1"')
         validator.validate(json.loads(text))
 
 
 def test_a_torn_last_line_is_no_result_and_any_other_is_an_error() -> None:
-    whole = [documents.line(result).encode() for result in fleet(3).results]
+    whole = [fleet_documents.line(result).encode() for result in fleet(3).results]
     for end in (0, 1, 100, len(whole[2]) - 1):
-        assert len(list(documents.read([*whole[:2], whole[2][:end]]))) == 2
+        assert len(list(fleet_documents.read([*whole[:2], whole[2][:end]]))) == 2
     with pytest.raises(ValueError, match="line 2 is no result of a fleet"):
-        list(documents.read([whole[0], whole[1][:100] + b"\n", whole[2]]))
+        list(fleet_documents.read([whole[0], whole[1][:100] + b"\n", whole[2]]))
     other = whole[0].replace(b"fleet-result/1", b"report/1")
     with pytest.raises(ValueError, match="line 1"):
-        list(documents.read([other]))
+        list(fleet_documents.read([other]))
 
 
 def test_what_is_hostile_stays_on_its_line() -> None:
     text = "a\nb\r\x85\u2028c\udc80 ::error:: ##[x] \x1b[2J"
-    line = documents.line(replace(RESULT, names=(text,)))
+    line = fleet_documents.line(replace(RESULT, names=(text,)))
     assert len(line.splitlines()) == 1
     assert "\x1b" not in line
-    (read,) = documents.read([line.encode()])
+    (read,) = fleet_documents.read([line.encode()])
     assert read.names == (text.replace("\udc80", "?"),)
-    assert documents.parse(text_of(made(read)).encode()).results == (read,)
+    assert fleet_documents.parse(text_of(made(read)).encode()).results == (read,)

@@ -12,10 +12,10 @@ from test_hostile_report import OBEYED, SECRET, SNIPPETS, Tags, hostile, is_hidd
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
-from buildmatrix.reports.fleet import html
-from buildmatrix.reports.fleet.answer import FleetAnswer
-from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.model import FleetFinding
+from buildmatrix.reports import fleet_html
+from buildmatrix.reports.fleet import FleetFinding
+from buildmatrix.reports.fleet_answer import FleetAnswer
+from buildmatrix.reports.fleet_assembly import assemble
 from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 TEXTS = [item.name for item in FLEET if item.name != "parquet"]
@@ -60,7 +60,7 @@ def data_of(page: str) -> dict:
 
 def test_a_page_has_every_result_once_and_what_images_share_once() -> None:
     report = fleet_cases.fleet(300)
-    data = data_of(html.render(report))
+    data = data_of(fleet_html.render(report))
     assert [row[2] for row in data["rows"]] == [result.digest for result in report.results]
     findings = {finding for result in report.results for finding in result.findings}
     assert len(data["findings"]) == len(findings)
@@ -80,11 +80,11 @@ def test_a_page_that_would_be_too_large_has_causes_in_place_of_findings(monkeypa
         for place, result in enumerate(fleet_cases.results(100))
     ]
     report = assemble("x", results, "2026-11-20")
-    assert len(data_of(html.render(report))["findings"]) == 2000
-    monkeypatch.setattr(html, "MOST_BYTES", 150_000)
-    text, is_whole = html.embed(FleetAnswer(report))
+    assert len(data_of(fleet_html.render(report))["findings"]) == 2000
+    monkeypatch.setattr(fleet_html, "MOST_BYTES", 150_000)
+    text, is_whole = fleet_html.embed(FleetAnswer(report))
     assert (is_whole, len(json.loads(text)["findings"])) == (False, 1)
-    page = html.render(report)
+    page = fleet_html.render(report)
     assert len(data_of(page)["rows"]) == 100
     assert "They have too many findings for a page" in page
-    assert "They have too many findings" not in html.render(fleet_cases.clean())
+    assert "They have too many findings" not in fleet_html.render(fleet_cases.clean())

@@ -16,9 +16,9 @@ from fleet_cases import fleet, hostile
 from buildmatrix.base.errors import ComponentError, UsageError
 from buildmatrix.cli import output
 from buildmatrix.commands.workspace import CommandResult
+from buildmatrix.reports import fleet_documents as parquet_form
 from buildmatrix.reports import formats
-from buildmatrix.reports.fleet import documents as parquet_form
-from buildmatrix.reports.fleet.model import FleetReport
+from buildmatrix.reports.fleet import FleetReport
 from buildmatrix.reports.formats import FLEET, Destination, find_format, names
 from buildmatrix.reports.json_form import plain
 

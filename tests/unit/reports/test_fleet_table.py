@@ -9,7 +9,7 @@ import pytest
 from fleet_cases import clean, fleet, later
 
 from buildmatrix.base.data import replace
-from buildmatrix.reports.fleet.assembly import assemble
+from buildmatrix.reports.fleet_assembly import assemble
 from buildmatrix.reports.formats import FLEET, Destination, find_format
 
 GOLDEN = Path(__file__).parents[2] / "golden/fleet"

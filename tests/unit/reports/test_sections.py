@@ -10,7 +10,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.judge.model import GateState, NodeState, Severity, VerdictName
 from buildmatrix.reports import markdown, page, terminal
 from buildmatrix.reports.doctor import ClassState
-from buildmatrix.reports.fleet.model import Change, FleetState
+from buildmatrix.reports.fleet import Change, FleetState
 from buildmatrix.reports.preflight import CheckState
 from buildmatrix.reports.sections import (
     STATES,

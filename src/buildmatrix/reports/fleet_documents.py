@@ -15,8 +15,7 @@ from buildmatrix.base.data import field_names, is_record
 from buildmatrix.base.text import each_text, guarded, in_json
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.reports import json_form
-from buildmatrix.reports.fleet.assembly import clean
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
     FleetLayer,
@@ -25,6 +24,7 @@ from buildmatrix.reports.fleet.model import (
     ResultFacts,
     RunFacts,
 )
+from buildmatrix.reports.fleet_assembly import clean
 from buildmatrix.reports.json_form import plain
 
 # JSON: values shared by many results are written once.

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.reports import markdown, terminal
-from buildmatrix.reports.fleet.answer import FleetAnswer, FleetCause, NodeAnswer, ReasonGroup
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     Change,
     ChangeEnd,
     FleetChange,
@@ -19,6 +18,7 @@ from buildmatrix.reports.fleet.model import (
     bytes_more,
     running,
 )
+from buildmatrix.reports.fleet_answer import FleetAnswer, FleetCause, NodeAnswer, ReasonGroup
 from buildmatrix.reports.markdown import plain, rich
 from buildmatrix.reports.page import vendor_name
 from buildmatrix.reports.sections import (

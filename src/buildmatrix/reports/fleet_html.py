@@ -12,9 +12,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable, size
 from buildmatrix.judge.model import NODE_STATES
 from buildmatrix.reports import page
-from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts
-from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetReport, FleetResult
-from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
+from buildmatrix.reports.fleet import FleetFinding, FleetFit, FleetReport, FleetResult
+from buildmatrix.reports.fleet_answer import FleetAnswer, Key, cause_key, counts
+from buildmatrix.reports.fleet_sections import Limits, owner_name, sections
 from buildmatrix.reports.page import vendor_name
 from buildmatrix.reports.sections import Section
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 from buildmatrix.base.text import count
 from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK, NodeState
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports.fleet import model
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports import fleet
+from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
     FleetReport,
@@ -236,9 +236,9 @@ class FleetAnswer:
     report: FleetReport
 
     @cached_property
-    def images(self) -> Sequence[model.Image]:
+    def images(self) -> Sequence[fleet.Image]:
         """Each image once."""
-        return model.images(self.report.results)
+        return fleet.images(self.report.results)
 
     @cached_property
     def failed(self) -> int:
@@ -251,24 +251,24 @@ class FleetAnswer:
         return sum(image.is_undecided for image in self.images)
 
     @cached_property
-    def layers(self) -> model.LayerTotals:
+    def layers(self) -> fleet.LayerTotals:
         """Every distinct layer once."""
-        return model.layer_totals(self.report.results)
+        return fleet.layer_totals(self.report.results)
 
     @cached_property
-    def pulls(self) -> model.PullTotals:
+    def pulls(self) -> fleet.PullTotals:
         """Every image once, and once for each of its containers."""
-        return model.pull_totals(self.images)
+        return fleet.pull_totals(self.images)
 
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
         """By unused bytes of a pull."""
-        return model.sort_by_bytes(self.report.results)
+        return fleet.sort_by_bytes(self.report.results)
 
     @cached_property
     def worst_running(self) -> Sequence[FleetResult]:
         """By the same times the containers that run it."""
-        return model.sort_by_containers(self.report.results)
+        return fleet.sort_by_containers(self.report.results)
 
     @cached_property
     def causes(self) -> Sequence[FleetCause]:
@@ -281,14 +281,14 @@ class FleetAnswer:
         return node_answers(self.report)
 
     @cached_property
-    def owners(self) -> Sequence[model.OwnerTotals]:
+    def owners(self) -> Sequence[fleet.OwnerTotals]:
         """By owner."""
-        return model.owner_totals(self.images)
+        return fleet.owner_totals(self.images)
 
     @cached_property
-    def vendors(self) -> Sequence[model.VendorTotals]:
+    def vendors(self) -> Sequence[fleet.VendorTotals]:
         """By vendor."""
-        return model.vendor_totals(self.report.results)
+        return fleet.vendor_totals(self.report.results)
 
     @cached_property
     def undecided(self) -> Sequence[ReasonGroup]:
@@ -302,9 +302,9 @@ class FleetAnswer:
         return _group((item.left_out, item) for item in self.report.results if item.left_out)
 
     @cached_property
-    def owner_drift(self) -> Sequence[model.OwnerDrift]:
+    def owner_drift(self) -> Sequence[fleet.OwnerDrift]:
         """Changes by owner; none without an earlier report."""
-        return model.owner_drift(self.report.drift) if self.report.drift is not None else ()
+        return fleet.owner_drift(self.report.drift) if self.report.drift is not None else ()
 
     @property
     def noun(self) -> str:

@@ -17,7 +17,7 @@ from buildmatrix.base.errors import EXIT_FINDINGS, UndecidedError, most_severe
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK
-from buildmatrix.reports.fleet.model import (
+from buildmatrix.reports.fleet import (
     Change,
     ChangeEnd,
     FleetChange,

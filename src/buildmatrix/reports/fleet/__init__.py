@@ -1,1 +1,0 @@
-"""Report of `fleet` about many images or repositories: data, and its formats."""
