@@ -62,7 +62,7 @@ class Target:
 _CASES = UNIT / "promises" / "cases"
 TARGETS = {
     "elf": Target(
-        ["buildmatrix.facts.binaries", "buildmatrix.facts.device_code", "buildmatrix.facts.elf"],
+        ["buildmatrix.facts.binaries", "buildmatrix.facts.elf"],
         UNIT / "facts" / "elf" / "cases",
         "*",
         4,

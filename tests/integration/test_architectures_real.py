@@ -18,9 +18,9 @@ import pytest
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import TrueWheel, read_truth
 
+from buildmatrix.facts.binaries import fat_binaries
+from buildmatrix.facts.binaries.groups import LONGEST_NAME, read_kernel_names
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code import fat_binaries
-from buildmatrix.facts.device_code.groups import LONGEST_NAME, read_kernel_names
 from buildmatrix.facts.elf.model import DeviceCode, Elf
 from buildmatrix.facts.trees.archive import BytesSource
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.drivers import READY, grade, is_bound, is_portable
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.facts.device_code.groups import demangle
+from buildmatrix.facts.binaries.groups import demangle
 from buildmatrix.facts.elf.model import CodeGroup
 from buildmatrix.judge.coverage import (
     WORTH,

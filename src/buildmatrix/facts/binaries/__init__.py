@@ -1,1 +1,1 @@
-"""Facts of one binary, from `elf` and `device_code`, read whole or as a stream."""
+"""Facts of one binary, read whole or as a stream, and the formats of device code in it."""

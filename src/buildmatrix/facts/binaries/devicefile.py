@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from struct import unpack_from
 
+from buildmatrix.facts.binaries import codeobject, compiled, fat_binaries, intermediate
+from buildmatrix.facts.binaries.finder import DeviceCodeFinder, SearchCost, read_containers
+from buildmatrix.facts.binaries.groups import Sums
 from buildmatrix.facts.binaries.hostdata import HostData
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code import codeobject, compiled, fat_binaries, intermediate
-from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost, read_containers
-from buildmatrix.facts.device_code.groups import Sums
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.layout import ARCHIVE_MAGIC, THIN_ARCHIVE_MAGIC, archive_members

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from buildmatrix.facts.binaries import codeobject, fat_binaries
+from buildmatrix.facts.binaries.groups import Sums
 from buildmatrix.facts.binaries.hostdata import SearchResults
 from buildmatrix.facts.binaries.reader import read_interpreter, table_facts
-from buildmatrix.facts.device_code import codeobject, fat_binaries
-from buildmatrix.facts.device_code.groups import Sums
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, Segment, read_dynamic, read_headers
 from buildmatrix.facts.elf.layout import CachedSource, PlainSource

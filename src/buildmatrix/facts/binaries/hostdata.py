@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from buildmatrix.facts.device_code import fat_binaries
-from buildmatrix.facts.device_code.finder import (
+from buildmatrix.facts.binaries import fat_binaries
+from buildmatrix.facts.binaries.finder import (
     MOST_CANDIDATES,
     NEEDLES,
     DeviceCodeFinder,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from buildmatrix.facts.binaries import codeobject
+from buildmatrix.facts.binaries.finder import DeviceCodeFinder, SearchCost
 from buildmatrix.facts.binaries.hostdata import HostData
-from buildmatrix.facts.device_code import codeobject
-from buildmatrix.facts.device_code.finder import DeviceCodeFinder, SearchCost
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import (
     Dynamic,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
+from buildmatrix.facts.binaries import codeobject
 from buildmatrix.facts.binaries.head_facts import (
     Head,
     Prefix,
@@ -16,7 +17,6 @@ from buildmatrix.facts.binaries.head_facts import (
 )
 from buildmatrix.facts.binaries.hostdata import StreamSearch
 from buildmatrix.facts.binaries.reader import named_sections
-from buildmatrix.facts.device_code import codeobject
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import (
     LONGEST_NAME,

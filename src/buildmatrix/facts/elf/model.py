@@ -147,7 +147,7 @@ class CodeGroup:
     """Objects of one file that were compiled for the same architectures.
 
     An object is a container, which a compiler makes of one translation unit, with at least one
-    kernel. See `facts.device_code.groups`.
+    kernel. See `facts.binaries.groups`.
     """
 
     #: Container, as in `DeviceCode`.

@@ -20,7 +20,6 @@ from typing import BinaryIO
 PACKAGES = (
     "facts/trees",
     "facts/elf",
-    "facts/device_code",
     "facts/binaries",
     "facts/python_imports",
     "facts/inventory",

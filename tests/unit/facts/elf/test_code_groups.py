@@ -8,9 +8,9 @@ import pytest
 import zstandard
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
+from buildmatrix.facts.binaries import groups
+from buildmatrix.facts.binaries.groups import HEAD, demangle
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code import groups
-from buildmatrix.facts.device_code.groups import HEAD, demangle
 from buildmatrix.facts.elf.model import CodeGroup
 from buildmatrix.facts.trees import decompression
 from buildmatrix.facts.trees.archive import BytesSource

@@ -8,8 +8,8 @@ import pytest
 from elf_images import ALLOC, Image, Part, bundle, fat_binary, fat_entry
 
 from buildmatrix.facts.binaries.devicefile import HEAD, detect_kind, read_device_file
+from buildmatrix.facts.binaries.intermediate import read_spirv
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code.intermediate import read_spirv
 from buildmatrix.facts.elf.model import DeviceFile
 from buildmatrix.facts.elf.search import MARKS
 from buildmatrix.facts.trees.archive import BytesSource

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 
-from buildmatrix.facts.binaries import hostdata
+from buildmatrix.facts.binaries import finder, hostdata
 from buildmatrix.facts.binaries.reader import read_elf
-from buildmatrix.facts.device_code import finder
 from buildmatrix.facts.elf import search
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.elf.search import Sieve

@@ -15,9 +15,9 @@ from elf_images import NOTE, STRTAB, Image, Part, bundle, compressed_bundle, fat
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from buildmatrix.facts.binaries import finder
 from buildmatrix.facts.binaries.devicefile import read_device_file
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
-from buildmatrix.facts.device_code import finder
 from buildmatrix.facts.elf import search
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.elf.symbols import read_symbols

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from buildmatrix.facts.device_code import codeobject
+from buildmatrix.facts.binaries import codeobject
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.model import CodeContainer, DeviceCode
 from buildmatrix.facts.trees import decompression

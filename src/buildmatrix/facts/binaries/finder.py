@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from buildmatrix.facts.device_code import codeobject, fat_binaries, intermediate
-from buildmatrix.facts.device_code.groups import Groups, Sums
+from buildmatrix.facts.binaries import codeobject, fat_binaries, intermediate
+from buildmatrix.facts.binaries.groups import Groups, Sums
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Headers
 from buildmatrix.facts.elf.model import CodeContainer, CodeGroup, DeviceCode

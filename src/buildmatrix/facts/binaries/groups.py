@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from buildmatrix.facts.device_code import fat_binaries
+from buildmatrix.facts.binaries import fat_binaries
 from buildmatrix.facts.elf.model import CodeContainer, CodeGroup, DeviceCode, newer_version
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.trees.base import ByteSource

@@ -33,7 +33,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from buildmatrix.facts.device_code import codeobject
+from buildmatrix.facts.binaries import codeobject
 from buildmatrix.facts.trees.base import ByteSource
 
 #: TensorRT engine tags.

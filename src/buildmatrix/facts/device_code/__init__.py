@@ -1,1 +1,0 @@
-"""Formats of device code, and the search for device code in a file."""
