@@ -46,7 +46,7 @@ from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify import Verification
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import CYCLONEDX, Claim, attach, attestation_tag
-from buildmatrix.signing.keys import read_private, read_public
+from buildmatrix.signing.documents import read_private, read_public
 from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 
 PASSWORD = "correct horse"

@@ -49,7 +49,7 @@ from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import Claim, attach
-from buildmatrix.signing.keys import read_private, read_public
+from buildmatrix.signing.documents import read_private, read_public
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
 

@@ -130,8 +130,8 @@ def make_surroundings(options: BuildOptions) -> Surroundings:
 
 def _signer(options: BuildOptions) -> Signer:
     """Return the signer of verdicts. Raises `UsageError`, `ComponentError`, `UndecidedError`."""
+    from buildmatrix.signing.documents import PASSWORD, read_private
     from buildmatrix.signing.keyless import make_keyless_signer
-    from buildmatrix.signing.keys import PASSWORD, read_private
 
     if not (options.push or options.stage):
         raise UsageError("--attest signs what is published; add --push or --stage")

@@ -84,7 +84,7 @@ def verify(options: VerifyOptions) -> CommandResult[Verification]:
     from buildmatrix.commands.verify import AdmissionDemands, exit_code, verify
     from buildmatrix.images.documents import Platform
     from buildmatrix.net.registry.client import Registry
-    from buildmatrix.signing.keys import read_public
+    from buildmatrix.signing.documents import read_public
     from buildmatrix.sources.images import reference_of
 
     if not options.keys and not options.identities:

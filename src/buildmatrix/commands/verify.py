@@ -17,9 +17,8 @@ from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.verify import Proof, Refusal, Verification
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import AttachedEnvelope, AttestationReader
-from buildmatrix.signing.documents import IN_TOTO, Envelope
+from buildmatrix.signing.documents import IN_TOTO, Envelope, PublicKey
 from buildmatrix.signing.keyless import CertificateCheck, CertificateError, Identity
-from buildmatrix.signing.keys import PublicKey
 from buildmatrix.signing.verdict import PREDICATE_TYPE, TargetVerdict
 
 #: Characters of a foreign name in a sentence.

@@ -41,9 +41,8 @@ from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, whole
 from buildmatrix.signing import documents, verdict
-from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope
+from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope, PrivateKey
 from buildmatrix.signing.keyless import KeylessSigner
-from buildmatrix.signing.keys import PrivateKey
 
 # The tag `sha256-<digest>.att`, read by cosign 2.
 #

@@ -377,7 +377,7 @@ def _explain_refusal(
 def _is_signed(certificate: Certificate, envelope: Envelope) -> bool:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from buildmatrix.signing.keys import PublicKey
+    from buildmatrix.signing.documents import PublicKey
 
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):

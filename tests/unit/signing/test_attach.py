@@ -23,8 +23,7 @@ from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.attached import ENVELOPE, AttestationReader, Claim, attach, attestation_tag
-from buildmatrix.signing.documents import Envelope
-from buildmatrix.signing.keys import read_private
+from buildmatrix.signing.documents import Envelope, read_private
 
 VECTORS = Path(__file__).parent / "vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)

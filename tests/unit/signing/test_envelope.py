@@ -10,8 +10,13 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from buildmatrix.signing import documents
-from buildmatrix.signing.documents import IN_TOTO, Envelope, EnvelopeSignature
-from buildmatrix.signing.keys import read_private, read_public
+from buildmatrix.signing.documents import (
+    IN_TOTO,
+    Envelope,
+    EnvelopeSignature,
+    read_private,
+    read_public,
+)
 
 VECTORS = Path(__file__).parent / "vectors"
 DIGEST = "sha256:" + "ab" * 32

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from buildmatrix import signing as attestation
 from buildmatrix.base.errors import UsageError
-from buildmatrix.signing.keys import read_private, read_public
+from buildmatrix.signing.documents import read_private, read_public
 
 ATTESTATION = Path(attestation.__file__).parent
 VECTORS = Path(__file__).parent / "vectors"

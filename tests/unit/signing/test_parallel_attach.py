@@ -21,7 +21,7 @@ from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers
-from buildmatrix.signing.keys import read_private
+from buildmatrix.signing.documents import read_private
 
 KEY = read_private(Path(__file__).parent / "vectors/openssl.pem", None)
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

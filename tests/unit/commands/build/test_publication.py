@@ -22,7 +22,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.signing.keys import read_private
+from buildmatrix.signing.documents import read_private
 from buildmatrix.sources.state_folder import BuildRecord, State
 
 KEY = read_private(Path(__file__).parents[2] / "signing/vectors/openssl.pem", None)

@@ -40,8 +40,7 @@ from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify import Verification, render
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import AttachedEnvelope, Claim, attach, attestation_tag
-from buildmatrix.signing.documents import Envelope
-from buildmatrix.signing.keys import PrivateKey, read_private
+from buildmatrix.signing.documents import Envelope, PrivateKey, read_private
 from buildmatrix.signing.verdict import FindingCounts, JudgedFinding, TargetVerdict
 
 VECTORS = Path(__file__).parents[2] / "signing/vectors"
