@@ -45,15 +45,18 @@ from buildmatrix.reports.diff import (
     Comparison,
     DistributionChange,
     DistributionChanges,
+    Drift,
+    Drifts,
+    ExplainedDrift,
     FindingChanges,
     LayerChange,
     LayersChange,
     LibraryChange,
+    Pinned,
     VariableChange,
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.formats import Destination, Format, find_format
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from buildmatrix.commands.audit_session import Results
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
-    from buildmatrix.reports.diff import Comparison
-    from buildmatrix.reports.drift import Drifts
+    from buildmatrix.reports.diff import Comparison, Drifts
     from buildmatrix.reports.run.model import Report
     from buildmatrix.reports.why import Answer
 

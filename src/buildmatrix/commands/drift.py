@@ -24,7 +24,7 @@ from buildmatrix.judge.evidence import title
 from buildmatrix.judge.subject import Subject, locked
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.matrix.model import Policy, Target
-from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift, Pinned
+from buildmatrix.reports.diff import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.sources.resolved import Resolved
 
 #: Kinds of distributions whose versions are made for their own backend.

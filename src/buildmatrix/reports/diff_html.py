@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from buildmatrix.base.text import count, each_text, shown
 from buildmatrix.judge.composition import VendorBytes
-from buildmatrix.reports import drift, page
-from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports import diff, page
+from buildmatrix.reports.diff import Comparison, Drifts
 from buildmatrix.reports.diff_sections import end, sections, state_of, summary
-from buildmatrix.reports.drift import Drifts
 from buildmatrix.reports.page import Bar, bar, vendor_class, vendor_name
 from buildmatrix.reports.sections import signed_size
 
@@ -68,9 +67,9 @@ def render_drift(drifts: Drifts) -> str:
     return page.render(
         "page/drift.html.j2",
         drifts=safe,
-        state=drift.state_of(safe),
+        state=diff.state_of(safe),
         headline=headline or "Nothing differs without a reason",
-        sections=drift.sections(safe, every=True),
+        sections=diff.sections(safe, every=True),
     )
 
 

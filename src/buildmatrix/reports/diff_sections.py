@@ -10,9 +10,8 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.judge.model import Finding
-from buildmatrix.reports import diff, drift, markdown, terminal
-from buildmatrix.reports.diff import Comparison
-from buildmatrix.reports.drift import Drifts
+from buildmatrix.reports import diff, markdown, terminal
+from buildmatrix.reports.diff import Comparison, Drifts
 from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.sections import (
     Item,
@@ -392,8 +391,8 @@ def render_table(comparison: Comparison, *, width: int, color: bool, every: bool
 def render_drift_table(drifts: Drifts, *, width: int, color: bool, every: bool = False) -> str:
     """The drift as text, wrapped at `width` columns."""
     paint = terminal.Painter(color)
-    last = paint.state(drift.state_of(drifts), drift.summary(drifts), "bold")
-    return _table(drift.sections(drifts, every=every), width, paint, "", last)
+    last = paint.state(diff.state_of(drifts), diff.summary(drifts), "bold")
+    return _table(diff.sections(drifts, every=every), width, paint, "", last)
 
 
 def _table(
@@ -421,8 +420,8 @@ def render_markdown(comparison: Comparison, *, every: bool = False) -> str:
 
 def render_drift_markdown(drifts: Drifts, *, every: bool = False) -> str:
     """The drift as GitHub-flavored Markdown."""
-    made = drift.sections(drifts, every=every)
-    first = (f"{plain(drift.summary(drifts))}.",)
+    made = diff.sections(drifts, every=every)
+    first = (f"{plain(diff.summary(drifts))}.",)
     return "\n".join(_markdown("drift between targets", first, made)) + "\n"
 
 

@@ -166,7 +166,7 @@ DIFF = (
     Format("markdown", "diff_sections:render_markdown", MARKUP),
     Format("html", "diff_html:render", PAGE),
 )
-#: Formats of `reports.drift.Drifts`.
+#: Formats of `reports.diff.Drifts`.
 DRIFT = (
     Format("table", "diff_sections:render_drift_table", STYLED),
     _PLAIN_JSON,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports.diff import Comparison, Drifts
 from buildmatrix.reports.doctor import Diagnosis, NodeClassCheck
-from buildmatrix.reports.drift import Drifts
 from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.reports.fleet_documents import FleetDocument
 from buildmatrix.reports.json_form import schema

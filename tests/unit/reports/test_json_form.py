@@ -25,16 +25,19 @@ from buildmatrix.reports.diff import (
     Comparison,
     DistributionChange,
     DistributionChanges,
+    Drift,
+    Drifts,
+    ExplainedDrift,
     FindingChanges,
     LayerChange,
     LayersChange,
     LibraryChange,
+    Pinned,
     TargetChanges,
     VariableChange,
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.json_form import dumps, parse, plain, render
 from buildmatrix.reports.run import saved
 from buildmatrix.reports.run.model import FixesTried, Report, Saved

@@ -25,9 +25,8 @@ from buildmatrix.commands.drift import find_drifts
 from buildmatrix.facts.inventory.model import Layer, Unread
 from buildmatrix.reports import diff_sections, schemas
 from buildmatrix.reports import json_form as comparison_json
-from buildmatrix.reports.diff import Comparison
+from buildmatrix.reports.diff import Comparison, Drifts
 from buildmatrix.reports.diff_sections import MOST
-from buildmatrix.reports.drift import Drifts
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Target
-from buildmatrix.reports.drift import Drift, Drifts, ExplainedDrift
+from buildmatrix.reports.diff import Drift, Drifts, ExplainedDrift
 
 
 def found(*locks: tuple[Target, Lock]) -> Drifts:
