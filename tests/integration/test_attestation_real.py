@@ -42,7 +42,7 @@ from buildmatrix.judge.model import Acceptance, StagedImage, TargetResult
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports.json_form import render
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports.run import assemble
 from buildmatrix.reports.verify import Verification
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import CYCLONEDX, Claim, attach, attestation_tag

@@ -16,8 +16,8 @@ from package_index import PackageIndex
 from buildmatrix import cli
 from buildmatrix.commands.audit_diff import extract_inputs, reduce_report
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run import markdown, sarif, table
-from buildmatrix.reports.run.model import Difference, Report, TargetDifference, exit_code
+from buildmatrix.reports import run_markdown, run_table, sarif
+from buildmatrix.reports.run import Difference, Report, TargetDifference, exit_code
 from buildmatrix.reports.schemas import report as schema
 
 
@@ -124,7 +124,7 @@ def test_no_change_is_no_difference(index: PackageIndex, root: Path) -> None:
     report = diff(root, "base.in")
     assert changes(report) == {}
     assert report.findings == ()
-    assert "0 new findings, 0 gone" in table.render(report, width=100, color=False)
+    assert "0 new findings, 0 gone" in run_table.render(report, width=100, color=False)
 
 
 def test_a_change_in_an_included_file_counts(index: PackageIndex, root: Path) -> None:
@@ -346,7 +346,7 @@ def test_json_fits_its_schema_and_holds_what_came_and_went(told: Report) -> None
 
 
 def test_a_comment_says_the_sum_first_and_folds_the_rest(told: Report) -> None:
-    text = markdown.render(told)
+    text = run_markdown.render(told)
     head, _, folded = text.partition("<details>")
     assert "**2 new findings, 0 gone; 2 distributions in, out or changed" in head
     assert "base.in:3" in head
@@ -361,7 +361,7 @@ def test_a_comment_says_the_sum_first_and_folds_the_rest(told: Report) -> None:
 
 
 def test_the_table_says_the_same(told: Report) -> None:
-    text = table.render(told, width=100, color=False)
+    text = run_table.render(told, width=100, color=False)
     assert "since HEAD: 2 new findings, 0 gone" in text
     assert re.search(r"\+ xgboost +3\.4\.1", text)
     assert all(len(line) <= 160 for line in text.splitlines())
@@ -371,5 +371,5 @@ def test_a_file_name_cannot_write_markup_into_a_comment(index: PackageIndex, roo
     name = "a<img src=x>.in"
     commit(root, base__in="numpy\n")
     (root / name).write_text("xgboost==3.4.1\n")
-    text = markdown.render(diff(root, name))
+    text = run_markdown.render(diff(root, name))
     assert not re.search(r"(?<!\\)<img", text)

@@ -19,9 +19,9 @@ from buildmatrix.commands import fix_patches
 from buildmatrix.commands.fixing import fixed, try_fixes
 from buildmatrix.judge.model import Fix, Trial
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports import junit, run_markdown, run_table, sarif, saved
 from buildmatrix.reports.formats import RUN, Destination, find_format
-from buildmatrix.reports.run import junit, markdown, sarif, saved, table
-from buildmatrix.reports.run.model import FixesTried, Report, exit_code
+from buildmatrix.reports.run import FixesTried, Report, exit_code
 from buildmatrix.reports.schemas import report as schema
 
 
@@ -459,19 +459,19 @@ def test_what_was_not_tried_is_marked_so(index: PackageIndex, root: Path) -> Non
     write(root, base__in="xgboost==3.4.1\n")
     with session(root, "base.in", backends=("cpu",)) as one:
         report = one.report(one.resolve())
-    for text in (table.render(report, width=100, color=False), markdown.render(report)):
+    for text in (run_table.render(report, width=100, color=False), run_markdown.render(report)):
         assert "fix (not tried): ask for xgboost-cpu" in text
-    assert "--fix --dry-run" in table.render(report, width=100, color=False)
+    assert "--fix --dry-run" in run_table.render(report, width=100, color=False)
 
 
 def test_every_format_says_what_works_and_what_it_saves(index: PackageIndex, root: Path) -> None:
     write(root, base__in="xgboost==3.4.1\n")
     report = on_cpu(root)
-    text = table.render(report, width=100, color=False)
+    text = run_table.render(report, width=100, color=False)
     assert "fix, tried: ask for xgboost-cpu" in text
     assert "+xgboost-cpu==3.4.1" in text
     assert "saves" in text
-    assert "```diff\n--- a/base.in" in markdown.render(report)
+    assert "```diff\n--- a/base.in" in run_markdown.render(report)
     document = json.loads(as_json.render(report))
     jsonschema.validate(document, schema())
     assert document["fixes"]["written"] is False
@@ -493,7 +493,7 @@ def test_a_fix_that_failed_is_offered_by_no_format(index: PackageIndex, root: Pa
     index.add("pypi", "onnxruntime-gpu", "9.0")
     write(root, base__in="onnxruntime-gpu>=9\n")
     report = on_cpu(root)
-    assert "tried, and it does not work" in table.render(report, width=100, color=False)
+    assert "tried, and it does not work" in run_table.render(report, width=100, color=False)
     assert "Fix:" not in sarif.render(report)
     assert "fix: " not in junit.render(report)
 

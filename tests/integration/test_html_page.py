@@ -18,8 +18,8 @@ from playwright.sync_api import Browser
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Finding, Fix, TargetResult
-from buildmatrix.reports.run import html
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports import run_html
+from buildmatrix.reports.run import assemble
 
 EVIL = (
     "</style></script><script>document.title='owned'</script>"
@@ -68,7 +68,7 @@ def report_file(tmp_path_factory) -> Path:
         inventories=[Inventory(unread=(Unread(EVIL, EVIL),))],
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html.render(report), encoding="utf-8")
+    path.write_text(run_html.render(report), encoding="utf-8")
     return path
 
 
@@ -145,7 +145,7 @@ def test_a_link_to_a_target_names_it_whatever_its_place(browser: Browser, tmp_pa
     made, texts = page_cases.matrix(("py312",)), []
     for number, report in enumerate((made, replace(made, targets=made.targets[::-1]))):
         path = tmp_path / f"{number}.html"
-        path.write_text(html.render(report), encoding="utf-8")
+        path.write_text(run_html.render(report), encoding="utf-8")
         with opened(browser, path, fragment="#target=rocm7.0-py312-server") as page:
             assert (
                 page.view.get_by_role("combobox", name="Target").input_value()

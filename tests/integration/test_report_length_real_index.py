@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from buildmatrix.cli import group
 from buildmatrix.judge.model import Finding
 from buildmatrix.judge.registry import drop_repeats
-from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.saved import read
 
 pytestmark = pytest.mark.network
 

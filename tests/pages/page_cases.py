@@ -58,7 +58,7 @@ from buildmatrix.reports.diff import (
     VerdictChange,
 )
 from buildmatrix.reports.formats import Destination, Format, find_format
-from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
+from buildmatrix.reports.run import Difference, Report, TargetDifference, assemble
 
 #: Names that would break out of an element, an attribute, a style or a script, or load something.
 EVIL = (

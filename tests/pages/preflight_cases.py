@@ -9,7 +9,7 @@ from buildmatrix.reports.preflight import (
     RungOutcome,
     Value,
 )
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 
 TOOL = ReportTool(version="1.0", catalogue="2026-11-20")
 #: Starts of a container, in seconds: most are alike, and some are late.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine, Surroundings
     from buildmatrix.judge.model import TargetResult
     from buildmatrix.matrix.model import Target
-    from buildmatrix.reports.run.model import Report
+    from buildmatrix.reports.run import Report
     from buildmatrix.signing.attached import Signer
 
 

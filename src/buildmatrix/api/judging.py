@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.diff import Comparison, Drifts
-    from buildmatrix.reports.run.model import Report
+    from buildmatrix.reports.run import Report
     from buildmatrix.reports.why import Answer
 
 
@@ -89,7 +89,7 @@ def add_gone(report: Report, path: Path | None) -> Report:
     """Return the report with the baseline's findings that are gone."""
     if path is None:
         return report
-    from buildmatrix.reports.run.saved import list_gone, read
+    from buildmatrix.reports.saved import list_gone, read
 
     return list_gone(report, read(path))
 
@@ -98,7 +98,7 @@ def known_findings(path: Path | None) -> frozenset[str]:
     """The fingerprints of the findings in a saved report."""
     if path is None:
         return frozenset()
-    from buildmatrix.reports.run.saved import read
+    from buildmatrix.reports.saved import read
 
     return frozenset(finding.fingerprint for finding in read(path).findings)
 
@@ -117,7 +117,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
     )
     from buildmatrix.locks.index.reading import CachingReader
     from buildmatrix.matrix.model import bare_spec
-    from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.reports.run import exit_code
 
     fix, since = options.fix, options.since
     if options.dry_run and not fix:
@@ -180,7 +180,7 @@ def scan(options: ScanOptions) -> CommandResult[Report]:
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
     from buildmatrix.commands.scan import scan as judge
-    from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.reports.run import exit_code
 
     source, workspace = options.source, options.workspace
     parsed = workspace.parse(source, "scan", workspace.declared())

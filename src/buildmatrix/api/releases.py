@@ -26,7 +26,7 @@ def promote(options: PromoteOptions) -> CommandResult[Promotion]:
     """
     from buildmatrix.commands.promote import promote
     from buildmatrix.net.registry.client import Registry
-    from buildmatrix.reports.run.saved import read
+    from buildmatrix.reports.saved import read
 
     reports = [read(path) for path in options.files]
     # The day on which `verify` will ask, on all machines.

@@ -23,7 +23,7 @@ from buildmatrix.commands.options import AuditOptions, ScanOptions, list_sources
 if TYPE_CHECKING:
     from buildmatrix.commands.workspace import CommandResult
     from buildmatrix.matrix.model import Spec
-    from buildmatrix.reports.run.model import Report
+    from buildmatrix.reports.run import Report
 
 
 @click.command("audit")
@@ -84,7 +84,7 @@ def _make_empty_audit(spec: Spec) -> CommandResult[Report]:
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.workspace import CommandResult
     from buildmatrix.reports.formats import RUN
-    from buildmatrix.reports.run.model import assemble
+    from buildmatrix.reports.run import assemble
 
     report = assemble(spec.path.name, str(load_catalogue().date))
     return CommandResult(report, 0, RUN, spec.root)

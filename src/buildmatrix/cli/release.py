@@ -67,8 +67,8 @@ def report_command(options: RenderOptions, /, to: Output) -> int:
     from datetime import date
 
     from buildmatrix.api.judging import add_gone, known_findings, more_waivers
-    from buildmatrix.reports.run.model import exit_code
-    from buildmatrix.reports.run.saved import accept, merge, parse, read
+    from buildmatrix.reports.run import exit_code
+    from buildmatrix.reports.saved import accept, merge, parse, read
 
     accepted, fingerprints = more_waivers(options.waivers, None), known_findings(options.baseline)
     if options.files.count(STDIN) > 1:

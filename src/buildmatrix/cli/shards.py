@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from buildmatrix.commands.workspace import Log
     from buildmatrix.matrix.matrix import Shard
     from buildmatrix.matrix.model import Spec, Target
-    from buildmatrix.reports.run.model import Report
+    from buildmatrix.reports.run import Report
 
 _options = stack_options(
     option("--shard", metavar="I/N", help="Part I of N of the targets, for a CI matrix."),
@@ -74,7 +74,7 @@ class Part:
         """Return the report with its shard."""
         if self.shard is None:
             return report
-        from buildmatrix.reports.run.model import ReportShard
+        from buildmatrix.reports.run import ReportShard
 
         mark = ReportShard(self.shard.number, self.shard.count, self.plan)
         return replace(report, shards=(mark,))
@@ -109,7 +109,7 @@ def load_shard(options: SelectionOptions, sharding: Sharding | None) -> tuple[Sp
 
 
 def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
-    from buildmatrix.reports.run.saved import read
+    from buildmatrix.reports.saved import read
 
     # Targets from the journal took little time, which says nothing.
     return {target.id: target.seconds for target in read(path).targets if not target.cached}

@@ -44,7 +44,7 @@ from buildmatrix.locks.index.model import (
     tables_cost,
 )
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.resolved import Resolved, Unresolved
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.

@@ -23,7 +23,7 @@ from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.reports.diff import FindingChange
-from buildmatrix.reports.run.model import Difference, Report, TargetDifference
+from buildmatrix.reports.run import Difference, Report, TargetDifference
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved
 

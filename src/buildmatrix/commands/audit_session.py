@@ -19,7 +19,7 @@ from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 
 Results = Sequence[Resolved | BuildmatrixError]

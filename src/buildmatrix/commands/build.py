@@ -39,7 +39,7 @@ from buildmatrix.judge.locks import check_generated_file_out_of_date
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.matrix.settings import check_copied
-from buildmatrix.reports.run.model import Report, assemble, exit_code
+from buildmatrix.reports.run import Report, assemble, exit_code
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import BuildRecord, State, machine_key
 

@@ -27,7 +27,7 @@ from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.reports.verify import TagMove
 from buildmatrix.signing.attached import Signer, attach, make_claims
 from buildmatrix.sources import state_folder

@@ -46,8 +46,8 @@ from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.matrix import match
 from buildmatrix.matrix.model import ANY, Spec, Target, Waiver, bare_spec, bare_target
-from buildmatrix.reports.run.model import Report, assemble, is_undecided
-from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.run import Report, assemble, is_undecided
+from buildmatrix.reports.saved import read
 from buildmatrix.sources.local import SavedReport, is_wheel_label
 from buildmatrix.sources.model import Declared, Facts, Installed, ReadingOptions, Source
 from buildmatrix.sources.wheels_on_index import (

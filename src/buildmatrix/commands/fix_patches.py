@@ -32,7 +32,7 @@ from buildmatrix.locks.lines import format_extras
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import is_environment, read_requirements
 from buildmatrix.matrix.model import Target
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.sources.model import Declared, label_of
 from buildmatrix.sources.parse import parse_declared
 

@@ -24,7 +24,7 @@ from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.judge.model import AuditTotals
 from buildmatrix.locks.uv import NoSolution
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved, Unresolved
 

@@ -37,7 +37,7 @@ from buildmatrix.commands.fix_patches import (
 )
 from buildmatrix.commands.fix_trials import Attempt, Bench
 from buildmatrix.judge.model import Trial
-from buildmatrix.reports.run.model import FixesTried, Report, Saved
+from buildmatrix.reports.run import FixesTried, Report, Saved
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.questions import ask_index
 from buildmatrix.sources.resolved import Resolved

@@ -29,8 +29,8 @@ from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.manifests import ManifestBytes
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.run.model import Report, exit_code
-from buildmatrix.reports.run.saved import merge
+from buildmatrix.reports.run import Report, exit_code
+from buildmatrix.reports.saved import merge
 from buildmatrix.reports.verify import Promotion, TagMove
 
 

@@ -14,7 +14,7 @@ from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import GATES, TargetResult
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec, bare_target
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.model import Facts
 
 

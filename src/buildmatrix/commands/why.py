@@ -199,7 +199,7 @@ def make_report_graph(path: Path, data_files: Sequence[Path] = ()) -> SourceGrap
     """
     from buildmatrix.catalogue.load import load
     from buildmatrix.commands.why_graph import make_findings_graph
-    from buildmatrix.reports.run.saved import read
+    from buildmatrix.reports.saved import read
 
     report = read(path)
     graph, items = make_findings_graph(report.findings)

@@ -51,7 +51,7 @@ from buildmatrix.locks.uv import Unreached
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec, bare_spec
 from buildmatrix.reports.fleet import FleetFinding, FleetResult, FleetState
-from buildmatrix.reports.run.model import Report, unread
+from buildmatrix.reports.run import Report, unread
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from buildmatrix.reports.fleet import (
     FleetResult,
     FleetState,
 )
-from buildmatrix.reports.run.model import is_unread
+from buildmatrix.reports.run import is_unread
 from buildmatrix.sources.images import BACKEND_LABEL, ImageDocuments
 
 # Backend and owner of an image, by its node classes, labels and name

@@ -40,8 +40,8 @@ from buildmatrix.reports.preflight import (
     PreflightTarget,
     RungOutcome,
 )
-from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.run import ReportTool
+from buildmatrix.reports.saved import read
 
 # Results from logs: all nodes of a class, rung by rung
 

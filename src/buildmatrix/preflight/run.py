@@ -60,7 +60,7 @@ from buildmatrix.reports.preflight import (
     RungState,
     state_of,
 )
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 from buildmatrix.sources.state_folder import load_inventory
 
 _CODES: dict[RungState, int] = {

@@ -12,7 +12,7 @@ from msgspec import Struct
 from buildmatrix import __version__
 from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.judge.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 
 #: `undecided`: it could not be judged, or not all of it could be read.
 FleetState = Literal["passed", "failed", "undecided"]

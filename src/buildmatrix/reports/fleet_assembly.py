@@ -31,7 +31,7 @@ from buildmatrix.reports.fleet import (
     bytes_more,
     finding_order,
 )
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 
 _Key: TypeAlias = tuple[str, ...]
 _Name: TypeAlias = tuple[str, str, str, str, str]

@@ -140,24 +140,24 @@ def _function(name: str) -> Callable[..., Any]:
     return loaded
 
 
-_WHOLE, _ONCE, _BY_LINE = "run.model:whole", "run.model:drop_duplicates", "run.model:flatten_texts"
+_WHOLE, _ONCE, _BY_LINE = "run:whole", "run:drop_duplicates", "run:flatten_texts"
 _JSON = "json_form:render"
 _PLAIN_JSON = Format("json", _JSON, JSON)
 
-#: Formats of a `reports.run.model.Report`; the first of each kind is what a command writes by
+#: Formats of a `reports.run.Report`; the first of each kind is what a command writes by
 #: default.
 RUN = (
-    Format("table", "run.table:render", STYLED, _BY_LINE),
+    Format("table", "run_table:render", STYLED, _BY_LINE),
     Format("json", _JSON, JSON, _WHOLE),
-    Format("concise", "run.gitlab:render", LINES, _BY_LINE),
-    Format("sarif", "run.sarif:render", JSON, _ONCE),
-    Format("junit", "run.junit:render", MARKUP, _BY_LINE),
-    Format("codequality", "run.gitlab:render_code_quality", JSON, _BY_LINE),
-    Format("dependency-scanning", "run.gitlab:render_dependency_scanning", JSON, _ONCE),
-    Format("markdown", "run.markdown:render", MARKUP, _BY_LINE),
-    Format("html", "run.html:render", PAGE, _BY_LINE),
-    Format("cyclonedx", "run.cyclonedx:render", JSON, _WHOLE),
-    Format("spdx", "run.spdx:render", JSON, _WHOLE),
+    Format("concise", "gitlab:render", LINES, _BY_LINE),
+    Format("sarif", "sarif:render", JSON, _ONCE),
+    Format("junit", "junit:render", MARKUP, _BY_LINE),
+    Format("codequality", "gitlab:render_code_quality", JSON, _BY_LINE),
+    Format("dependency-scanning", "gitlab:render_dependency_scanning", JSON, _ONCE),
+    Format("markdown", "run_markdown:render", MARKUP, _BY_LINE),
+    Format("html", "run_html:render", PAGE, _BY_LINE),
+    Format("cyclonedx", "cyclonedx:render", JSON, _WHOLE),
+    Format("spdx", "spdx:render", JSON, _WHOLE),
 )
 #: Formats of a `reports.diff.Comparison`.
 DIFF = (

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from buildmatrix.base.text import count, each_text, printable, shown
 from buildmatrix.matrix.model import RUNGS, Rung
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 from buildmatrix.reports.sections import Row, Section
 
 # Data

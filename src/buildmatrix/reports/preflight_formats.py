@@ -12,6 +12,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, printable
 from buildmatrix.reports import page
+from buildmatrix.reports.junit import Suite, fail, render_suites, skip
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
 from buildmatrix.reports.preflight import (
     Check,
@@ -28,7 +29,6 @@ from buildmatrix.reports.preflight import (
     why,
     worst,
 )
-from buildmatrix.reports.run.junit import Suite, fail, render_suites, skip
 from buildmatrix.reports.sections import Row, Section, state_word
 from buildmatrix.reports.terminal import Painter, wrapped
 

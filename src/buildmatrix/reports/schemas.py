@@ -10,7 +10,7 @@ from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.reports.fleet_documents import FleetDocument
 from buildmatrix.reports.json_form import schema
 from buildmatrix.reports.preflight import Preflight
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.reports.verify import Promotion, Verification
 
 #: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`; `doctor`;

@@ -39,7 +39,7 @@ from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.run.model import Report, whole
+from buildmatrix.reports.run import Report, whole
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope, PrivateKey
 from buildmatrix.signing.keyless import KeylessSigner
@@ -430,7 +430,7 @@ def make_claims(
     cannot be read again.
     """
     # The library is imported only where a bill is written.
-    from buildmatrix.reports.run import cyclonedx
+    from buildmatrix.reports import cyclonedx
 
     own = verdict.make_verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
     held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))

@@ -32,7 +32,7 @@ from buildmatrix.judge.registry import RULES
 from buildmatrix.matrix.model import Lists, Policy, PolicySeverity, Rung, Spec, Target
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
-from buildmatrix.reports.run.model import Report, ReportTool, whole
+from buildmatrix.reports.run import Report, ReportTool, whole
 
 # Policy
 

@@ -14,7 +14,7 @@ from buildmatrix.cli.output import FORMATS
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports.run import assemble
 
 WAIVERS = """
 [[waive]]

@@ -28,7 +28,7 @@ from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import bare_spec, bare_target
 from buildmatrix.reports.formats import RUN
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse

@@ -15,7 +15,7 @@ from buildmatrix.commands.workspace import CommandResult
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.matrix import Shard
 from buildmatrix.reports.formats import RUN
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports.run import assemble
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import State
 

@@ -26,7 +26,7 @@ from buildmatrix.facts.inventory.model import Binary, Distribution, Inventory, U
 from buildmatrix.images import store
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports import json_form as report_json
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports.run import assemble
 from buildmatrix.sources.state_folder import FOLDER, State
 from buildmatrix.sources.target_layers import detach_layers
 

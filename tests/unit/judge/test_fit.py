@@ -14,8 +14,8 @@ from buildmatrix.judge.fit import mark_accepted
 from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy
-from buildmatrix.reports.run import html, table
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports import run_html, run_table
+from buildmatrix.reports.run import assemble
 
 
 def cells(inventory: Inventory, *nodes: NodeClass, backend: str = "cuda") -> tuple[NodeFit, ...]:
@@ -80,7 +80,7 @@ def test_a_waiver_changes_no_state() -> None:
     (open_cell,) = mark_accepted(judged.fits, judged.findings)
     assert not any(reason.waived for reason in open_cell.reasons)
     result = TargetResult("cuda12.8", "cuda", gates={}, nodes=(cell,))
-    text = table.render(assemble("x", "2026-11-22", targets=[result]), width=100, color=False)
+    text = run_table.render(assemble("x", "2026-11-22", targets=[result]), width=100, color=False)
     assert "refused (BM701 waived)" in text
 
 
@@ -95,11 +95,11 @@ def test_the_grid_in_a_terminal_and_on_a_page() -> None:
         node("580.65.06", "sm_90", name="h100-580"),
         node("", "sm_90", name="<b>any"),
     )
-    text = table.render(made, width=100, color=False)
+    text = run_table.render(made, width=100, color=False)
     assert "runs on         h100-550               h100-580  <b>any" in text
     assert "cuda12.8-py311  minor-version (BM702)  ok        undecided" in text
     assert "<b>any: <b>any names no driver" in text
-    page = html.render(made)
+    page = run_html.render(made)
     assert "Architectures and node classes</h2>" in page and "minor-version" in page
     assert "&lt;b&gt;any names no driver" in page
     assert "&lt;b&gt;any" in page and "<b>any" not in page
@@ -107,7 +107,7 @@ def test_the_grid_in_a_terminal_and_on_a_page() -> None:
 
 def test_a_grid_that_is_too_wide_is_a_list() -> None:
     nodes = [node("550.54.14", "sm_90", name=f"class-{number}") for number in range(9)]
-    text = table.render(report(*nodes), width=70, color=False)
+    text = run_table.render(report(*nodes), width=70, color=False)
     assert "  class-8: minor-version (BM702)" in text
     assert max(map(len, text.splitlines())) <= 70
-    assert "runs on" not in table.render(report(), width=60, color=False)
+    assert "runs on" not in run_table.render(report(), width=60, color=False)

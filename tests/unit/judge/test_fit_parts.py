@@ -21,7 +21,7 @@ from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.judge.judging import Judge, Judgement, judge_image
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy, Position, Target, Waiver, bare_spec
-from buildmatrix.reports.run.model import assemble, exit_code
+from buildmatrix.reports.run import assemble, exit_code
 
 
 def judged(where: Target, tree: Inventory) -> Judgement:

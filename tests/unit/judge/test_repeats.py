@@ -8,7 +8,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.model import Finding, Fix
 from buildmatrix.judge.registry import drop_repeats
-from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run import Report, exit_code
 
 REPLACE = Fix("replace", 'write `replace = { nixl-cu12 = "nixl-cu13" }` under [backend.cuda]')
 

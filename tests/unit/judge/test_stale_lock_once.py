@@ -9,9 +9,9 @@ from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import Finding, Fix, TargetResult
 from buildmatrix.matrix.model import Position, Waiver
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run import junit, table
-from buildmatrix.reports.run.model import assemble, exit_code
-from buildmatrix.reports.run.saved import accept
+from buildmatrix.reports import junit, run_table
+from buildmatrix.reports.run import assemble, exit_code
+from buildmatrix.reports.saved import accept
 
 STALE = Finding(
     rule="BM106",
@@ -49,7 +49,7 @@ def test_a_report_counts_it_once_and_fails_the_gate_of_each_target() -> None:
     report = assemble(
         "x", "2026-01-01", targets=targets, findings=merge_stale_locks([STALE, OTHER])
     )
-    assert "2 failed; 1 error," in table.render(report, width=100, color=False)
+    assert "2 failed; 1 error," in run_table.render(report, width=100, color=False)
     assert exit_code(report) == 1
     assert "lock failed: 1 open finding in rocm" in junit.render(report)
     assert '"also": [\n        "rocm"\n      ]' in as_json.render(report)

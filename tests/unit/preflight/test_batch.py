@@ -24,7 +24,7 @@ from buildmatrix.preflight.batch import (
 )
 from buildmatrix.reports.preflight import Check, Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.preflight_formats import render_table
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 
 
 def warmup(folder: Path, source: str, timeout_s: float = 300) -> Smoke:

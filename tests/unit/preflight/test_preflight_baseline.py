@@ -19,7 +19,7 @@ from buildmatrix.reports.preflight import (
     RungState,
     Value,
 )
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 
 
 def target(

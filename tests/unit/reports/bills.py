@@ -14,7 +14,7 @@ from buildmatrix.judge.composition import (
     SystemComponent,
 )
 from buildmatrix.judge.model import Advisory, Finding, TargetResult, Verdict
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 XMLATTR = Advisory("GHSA-h5c8-rqwp-cp95", ("CVE-2024-22195",), ("3.1.3",), "xmlattr filter")
 CUDART = NativeComponent(

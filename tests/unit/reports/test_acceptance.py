@@ -10,9 +10,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge import acceptance
 from buildmatrix.matrix.model import Position, Waiver
-from buildmatrix.reports.run import table
-from buildmatrix.reports.run.model import Report, exit_code
-from buildmatrix.reports.run.saved import accept
+from buildmatrix.reports import run_table
+from buildmatrix.reports.run import Report, exit_code
+from buildmatrix.reports.saved import accept
 
 TODAY = date(2026, 11, 21)
 WAIVER = Waiver(
@@ -42,7 +42,7 @@ def test_one_finding_that_is_left_keeps_it_red() -> None:
 def test_the_baseline_is_counted_and_its_findings_are_shown() -> None:
     after = accept(failed(finding(), SECOND), (), {"0" * 32, "1" * 32}, TODAY, "error")
     assert exit_code(after) == 0
-    text = table.render(after, width=100, color=False)
+    text = run_table.render(after, width=100, color=False)
     assert "0 errors, 0 warnings, 0 notes, 2 in the baseline" in text
     assert acceptance.BASELINE_REASON in text
 

@@ -10,10 +10,10 @@ import jsonschema
 from buildmatrix.judge.model import AuditTotals, Finding, TargetResult, Verdict
 from buildmatrix.judge.registry import BY_CODE
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run import markdown, sarif, saved, table
-from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.reports.run.summary import list_waste
+from buildmatrix.reports import run_markdown, run_table, sarif, saved
+from buildmatrix.reports.run import Report, assemble, exit_code
 from buildmatrix.reports.schemas import report as schema
+from buildmatrix.reports.summary import list_waste
 
 LINE = "images/requirements.in:3"
 
@@ -89,7 +89,7 @@ def test_each_requirement_line_is_charged_with_what_it_brings() -> None:
 
 
 def test_the_table_has_the_totals_and_the_lines_that_bring_them() -> None:
-    text = table.render(report(), width=100, color=False)
+    text = run_table.render(report(), width=100, color=False)
     head, row = text.splitlines()[:2]
     assert head.split() == ["target", "audit", "download", "wasted", "installed", "wasted"]
     assert row.split()[:4] == ["cpu-py312", "failed", "3.1", "GB"]
@@ -97,7 +97,7 @@ def test_the_table_has_the_totals_and_the_lines_that_bring_them() -> None:
 
 
 def test_the_comment_on_a_pull_request_has_them_too() -> None:
-    text = markdown.render(report())
+    text = run_markdown.render(report())
     assert "| cpu-py312 | **failed** | 3.1 GB | 2.9 GB | 5.4 GB | 4.9 GB |" in text
     assert "demo 1.0: 1.1 GB to download and 1.7 GB installed are wasted" in text
 
@@ -138,7 +138,7 @@ def test_a_verdict_that_rests_on_a_part_is_named_and_fails_where_that_was_asked_
     clean = assemble("x", "2026-11-20", verdicts=[doubtful])
     assert exit_code(clean) == 0
     assert exit_code(clean, strict=True) == 1
-    assert "judged by part of their files: scipy 1.17" in table.render(
+    assert "judged by part of their files: scipy 1.17" in run_table.render(
         clean, width=100, color=False
     )
 

@@ -21,8 +21,8 @@ from buildmatrix.judge.composition import (
     SbomComponent,
 )
 from buildmatrix.judge.model import Advisory, Verdict
-from buildmatrix.reports.run import bill, cyclonedx
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports import bill, cyclonedx
+from buildmatrix.reports.run import Report
 
 XMLATTR = Advisory("CVE-2024-22195", ("GHSA-h5c8-rqwp-cp95",), ("3.1.3",), "xmlattr filter")
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)

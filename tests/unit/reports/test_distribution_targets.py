@@ -12,11 +12,10 @@ from test_report_formats import finding, result
 from buildmatrix.base.data import replace
 from buildmatrix.commands.diff_sources import read_report_side
 from buildmatrix.judge.model import AuditTotals, Verdict, VerdictName
-from buildmatrix.reports import json_form
-from buildmatrix.reports.run import cyclonedx, html, junit, table
-from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.saved import merge, parse
-from buildmatrix.reports.run.summary import list_waste
+from buildmatrix.reports import cyclonedx, json_form, junit, run_html, run_table
+from buildmatrix.reports.run import Report, assemble
+from buildmatrix.reports.saved import merge, parse
+from buildmatrix.reports.summary import list_waste
 
 OLD, NEW, CPU = "cuda12.4", "cuda12.9", "cpu"
 
@@ -113,22 +112,22 @@ def test_junit_has_in_each_suite_the_verdict_of_its_target() -> None:
 
 def test_table_and_page_name_the_target_where_another_of_its_backend_differs() -> None:
     it = report(on(NEW, "ok"), on(OLD, "broken"), on(CPU, "bloat"))
-    text = table.render(it, width=200, color=False)
+    text = run_table.render(it, width=200, color=False)
     assert "demo 1.0 on cuda12.4: broken" in text
     assert "demo 1.0 on cpu: bloat" in text
-    assert '<th scope="row">demo 1.0</th><td>cuda12.4</td>' in html.render(it)
+    assert '<th scope="row">demo 1.0</th><td>cuda12.4</td>' in run_html.render(it)
     same = report(on(NEW, "broken"), on(OLD, "broken"))
-    assert "demo 1.0 on cuda: broken" in table.render(same, width=200, color=False)
+    assert "demo 1.0 on cuda: broken" in run_table.render(same, width=200, color=False)
 
 
 def test_a_finding_about_one_target_does_not_stand_for_the_verdict_of_another() -> None:
     it = report(on(NEW, "broken"), on(OLD, "broken"))
     about = replace(finding(target=OLD), backend="cuda", distribution="demo", version="1.0")
-    assert "demo 1.0 on cuda" in table.render(
+    assert "demo 1.0 on cuda" in run_table.render(
         replace(it, findings=(about,)), width=200, color=False
     )
     both = (about, replace(about, target=NEW))
-    assert "demo 1.0 on cuda:" not in table.render(
+    assert "demo 1.0 on cuda:" not in run_table.render(
         replace(it, findings=both), width=200, color=False
     )
 

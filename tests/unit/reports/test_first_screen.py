@@ -9,9 +9,9 @@ from test_report_formats import finding, report, result
 from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import Composition, DistributionBytes, VendorBytes
 from buildmatrix.judge.model import AuditTotals, Fix, TargetResult, Trial
-from buildmatrix.reports.run import html
-from buildmatrix.reports.run.charts import bars, treemap
-from buildmatrix.reports.run.groups import causes, group_findings
+from buildmatrix.reports import run_html
+from buildmatrix.reports.charts import bars, treemap
+from buildmatrix.reports.groups import causes, group_findings
 
 
 def part(name: str, *vendors: VendorBytes) -> DistributionBytes:
@@ -57,7 +57,7 @@ def test_numbers_that_no_report_has_do_no_harm() -> None:
     odd = part("x", VendorBytes("<i>", -5, 7), VendorBytes("nvidia", 3, 2**70))
     drawn = bars((target("a", odd),))["a"]
     assert (drawn.size, drawn.wasted) == (3, 3)
-    assert "<i>" not in html.render(report(targets=(target("a", odd),)))
+    assert "<i>" not in run_html.render(report(targets=(target("a", odd),)))
 
 
 def test_findings_with_one_cure_are_one_cause_with_the_bytes_that_they_waste() -> None:
@@ -82,13 +82,13 @@ def test_findings_with_one_cure_are_one_cause_with_the_bytes_that_they_waste() -
     assert (first.findings, first.wasted) == (2, 1600)
     assert first.cures[0].text == 'fix: write `torch = "cpu"` under [backend.cpu]'
     assert (second.findings, second.wasted, second.title) == (1, 0, "xgboost 3.4.1")
-    page = Page(html.render(made)).text
+    page = Page(run_html.render(made)).text
     assert "The 2 causes behind 3 of 4 open findings, by wasted bytes." in page
 
 
 def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
     def headline(*results: TargetResult, **severities: str) -> str:
-        page = html.render(report(*map(finding, severities), targets=results))
+        page = run_html.render(report(*map(finding, severities), targets=results))
         return page.partition("<strong>")[2].partition("</strong>")[0]
 
     good, bad, open_ = result("a"), result("b", scan="failed"), result("c", scan="undecided")
@@ -113,7 +113,7 @@ def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
 
 
 def test_a_gate_that_ran_nowhere_is_named_and_has_no_column() -> None:
-    page = Page(html.render(report(targets=(result("a", smoke="not-run"),)))).text
+    page = Page(run_html.render(report(targets=(result("a", smoke="not-run"),)))).text
     assert "Did not run on any target: smoke." in page
 
 
@@ -138,13 +138,13 @@ def test_only_fixes_that_were_tried_are_said_to_cure(
         *(finding(fix=fix, fingerprint=f"{n}" * 32) for n, fix in enumerate(fixes)),
         finding(fix=None, fingerprint="9" * 32),
     )
-    page = Page(html.render(made)).text
+    page = Page(run_html.render(made)).text
     assert (f"{text}." if text else "open error") in page
     assert ("cure" in page.partition("What to do first")[0]) is bool(text)
 
 
 def drawn(*parts: DistributionBytes) -> Page:
-    return Page(html.render(report(targets=(target("a", *parts),))))
+    return Page(run_html.render(report(targets=(target("a", *parts),))))
 
 
 def test_bytes_of_one_color_are_listed_and_not_drawn_as_areas() -> None:
@@ -172,7 +172,7 @@ def test_titles_of_areas_fit_or_are_left_out() -> None:
 
 
 def test_a_report_of_a_project_has_its_name_as_title() -> None:
-    page = html.render(replace(report(), project="inferno 0.1.0"))
+    page = run_html.render(replace(report(), project="inferno 0.1.0"))
     assert "<title>buildmatrix: inferno 0.1.0</title>" in page
     assert "<h1>inferno 0.1.0</h1>" in page
-    assert "<h1>wheel:x.whl</h1>" in html.render(replace(report(), subject="wheel:x.whl"))
+    assert "<h1>wheel:x.whl</h1>" in run_html.render(replace(report(), subject="wheel:x.whl"))

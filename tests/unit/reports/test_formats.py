@@ -17,10 +17,10 @@ from buildmatrix.reports.json_form import render
 WITH_ONE_MORE = """
 import sys, types
 from buildmatrix.reports import formats
-module = types.ModuleType("buildmatrix.reports.run.names")
+module = types.ModuleType("buildmatrix.reports.names")
 module.render = lambda report, width: f"{width} {report.subject} {len(report.findings)}"
 sys.modules[module.__name__] = module
-formats.RUN += (formats.Format("names", "run.names:render", formats.LINES),)
+formats.RUN += (formats.Format("names", "names:render", formats.LINES),)
 from buildmatrix.cli import main
 main(sys.argv[1:])
 """

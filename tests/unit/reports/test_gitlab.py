@@ -15,7 +15,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.model import Advisory, Finding, Fix
 from buildmatrix.reports.formats import RUN, Destination, find_format
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 HOME = PurePath("/work/project")
 TO = Destination(root=HOME / "sub", top=HOME, time=datetime(2026, 11, 22, 23, 0, tzinfo=UTC))

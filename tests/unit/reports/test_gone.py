@@ -7,10 +7,9 @@ from test_report_formats import finding, report, result
 
 from buildmatrix.base.data import replace
 from buildmatrix.judge.model import Finding, TargetResult
-from buildmatrix.reports import json_form
-from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.run.saved import list_gone
+from buildmatrix.reports import json_form, run_html, saved
+from buildmatrix.reports.run import Report
+from buildmatrix.reports.saved import list_gone
 
 OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")
 KEPT = finding(fingerprint="2" * 32, distribution="kept")
@@ -21,15 +20,15 @@ THEN = report(OLD, KEPT)
 def test_what_is_there_no_more_is_gone_and_the_page_says_so() -> None:
     now = list_gone(report(replace(KEPT, waived="it is in the baseline report"), NEW), THEN)
     assert now.gone == (OLD,)
-    text = Page(html.render(now)).text
+    text = Page(run_html.render(now)).text
     assert "1 open finding new, 1 that was there before, 1 gone." in text
     assert "BM401 foreign-device-code: old holds device code" in text
     again = saved.parse(json_form.render(now).encode(), "report.json")
-    assert html.render(again) == html.render(now)
+    assert run_html.render(again) == run_html.render(now)
 
 
 def test_without_a_baseline_the_page_says_nothing_of_one() -> None:
-    assert "Against the baseline" not in html.render(report(NEW))
+    assert "Against the baseline" not in run_html.render(report(NEW))
 
 
 def test_what_a_run_did_not_get_to_is_not_gone() -> None:
@@ -57,7 +56,7 @@ def test_shards_together_have_lost_what_none_of_them_has() -> None:
     assert saved.merge([shard("py311"), shard("py312", KEPT, OLD)]).gone == ()
     both = saved.merge([shard("py311", KEPT), shard("py312", KEPT)])
     assert both.gone == (OLD,)
-    assert "1 gone." in Page(html.render(both)).text
+    assert "1 gone." in Page(run_html.render(both)).text
     assert saved.merge([report(NEW), report(targets=(result("b"),))]).gone is None
     # One that had no baseline says what it holds all the same.
     plain = replace(shard("py312", OLD), gone=None)

@@ -16,14 +16,14 @@ from buildmatrix.cli.output import write_document
 from buildmatrix.judge.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports import run_html, run_markdown, run_table
 from buildmatrix.reports.formats import RUN
+from buildmatrix.reports.groups import group_findings
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.page import rich as rich_html
-from buildmatrix.reports.run import html, markdown, table
-from buildmatrix.reports.run.groups import group_findings
-from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.saved import read
-from buildmatrix.reports.run.summary import cures, headline
+from buildmatrix.reports.run import Report, assemble
+from buildmatrix.reports.saved import read
+from buildmatrix.reports.summary import cures, headline
 
 #: What torch 2.9 brings: name, bytes to download, links from it.
 LIBRARIES = (
@@ -98,7 +98,7 @@ def report(backends: Sequence[str], *more: Finding) -> Report:
 
 
 def shown(made: Report, width: int = 100) -> str:
-    return table.render(made, width=width, color=False)
+    return run_table.render(made, width=width, color=False)
 
 
 # What one group is
@@ -126,7 +126,7 @@ def test_one_cause_of_nine_targets_is_one_group_that_names_them() -> None:
     assert "36 errors, 0 warnings, 0 notes (36 findings in 1 group)" in text
 
 
-@pytest.mark.parametrize("render", [shown, markdown.render])
+@pytest.mark.parametrize("render", [shown, run_markdown.render])
 def test_each_target_s_cure_is_told(render) -> None:
     text = re.sub(r"\s+", " ", render(report([*ROUTES, *WITHOUT])).replace("\\", ""))
     for backend, route in ROUTES.items():
@@ -217,7 +217,7 @@ def test_a_cure_without_a_line_is_a_step() -> None:
 
 
 def test_markdown_starts_with_what_to_do() -> None:
-    lines = markdown.render(report(["cpu", "oneapi", "tpu"])).splitlines()
+    lines = run_markdown.render(report(["cpu", "oneapi", "tpu"])).splitlines()
     assert lines[2] == (
         "**3 targets: 3 failed; 12 errors, 0 warnings, 0 notes (12 findings in 1 group)**"
     )
@@ -243,19 +243,19 @@ def test_markdown_keeps_sixty_lines_open_and_folds_the_rest() -> None:
         )
         for number in range(80)
     ]
-    text = markdown.render(report(["cpu", "oneapi"], *more))
+    text = run_markdown.render(report(["cpu", "oneapi"], *more))
     before, fold, _ = text.partition("<details>")
     assert fold and len(before.splitlines()) <= 60
     assert text.count("<details>") == text.count("</details>") == 1
     assert all(text.count(f"lib{number} ships it") == 1 for number in range(80))
-    few = markdown.render(report(["cpu", "oneapi"]))
+    few = run_markdown.render(report(["cpu", "oneapi"]))
     assert "<details>" not in few
 
 
 def test_a_long_table_of_targets_is_folded_and_what_failed_stays_open() -> None:
     passed = [TargetResult(f"cpu-{number}", "cpu", {"lock": "passed"}) for number in range(70)]
     failed = TargetResult("cpu-failed", "cpu", {"lock": "failed"})
-    text = markdown.render(assemble("x", "2026-11-01", targets=[*passed, failed]))
+    text = run_markdown.render(assemble("x", "2026-11-01", targets=[*passed, failed]))
     before, _, behind = text.partition("<details>")
     assert "| cpu-failed |" in before and len(before.splitlines()) <= 60
     assert "| cpu-69 |" in behind
@@ -264,7 +264,7 @@ def test_a_long_table_of_targets_is_folded_and_what_failed_stays_open() -> None:
 def test_a_long_error_keeps_its_end_open_and_is_folded_as_a_whole() -> None:
     error = "\n".join(["step 3 failed", *(f"  | line {number}." for number in range(100))])
     failed = TargetResult("cpu", "cpu", {"build": "failed"}, error=error)
-    text = markdown.render(assemble("x", "2026-11-01", targets=[failed]))
+    text = run_markdown.render(assemble("x", "2026-11-01", targets=[failed]))
     before, _, behind = text.partition("<details>")
     assert "step 3 failed (the last 12 of 100 lines; all of them stand below)" in before
     assert "line 99." in before and "line 87." not in before
@@ -302,13 +302,13 @@ def test_all_formats_count_the_same_findings(tmp_path: Path) -> None:
     # What repeats another finding stays in the data: it counts once that is accepted.
     assert len(json.loads(places["json"].read_text())["findings"]) == 10
     once = replace(made, findings=drop_repeats(made.findings))
-    page = html.render(once)
+    page = run_html.render(once)
     assert page.count('<article class="error" ') == 2 and "errors (9)" in page
 
 
 def test_the_page_groups_as_the_table_does_and_still_has_every_finding() -> None:
     made = report(["cpu", "tpu", "npu"])
-    page = html.render(made)
+    page = run_html.render(made)
     known = group_findings(made.findings, [one.id for one in made.targets])
     assert page.count("<article") == len(known) < len(made.findings)
     for group in known:
@@ -325,10 +325,10 @@ def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:
     again = read(path)
     assert len(group_findings(again.findings)) == len(group_findings(made.findings)) == 1
     # It says of each fix whether it was tried, as the audit did.
-    text = table.render(made, width=100, color=False)
+    text = run_table.render(made, width=100, color=False)
     assert "fix (not tried): " in text
     assert "`buildmatrix audit --fix --dry-run` tries the fixes" in text
-    assert table.render(again, width=100, color=False) == text
+    assert run_table.render(again, width=100, color=False) == text
     assert headline(cures(again.findings, ()), 36) == "2 untried lines may cure 8 of 36 findings"
 
 

@@ -30,7 +30,7 @@ from buildmatrix.judge.model import (
 )
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, find_format
-from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
+from buildmatrix.reports.run import FixesTried, Report, Saved, assemble
 
 pytestmark = pytest.mark.usefixtures("a_day")
 

@@ -14,7 +14,7 @@ from test_report_formats import finding, report, result
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Advisory, AuditTotals, Fix
-from buildmatrix.reports.run import html
+from buildmatrix.reports import run_html
 
 
 class Page(HTMLParser):
@@ -45,7 +45,7 @@ class Page(HTMLParser):
 def test_all_is_in_the_page() -> None:
     flaw = Advisory("CVE-2024-22195", ("GHSA-h5c8-rqwp-cp95",), ("3.1.3",), "xmlattr filter")
     text = Page(
-        html.render(
+        run_html.render(
             report(
                 replace(finding(), advisories=(flaw,)),
                 finding(severity="note", message="a note", fingerprint="1" * 32),
@@ -74,12 +74,12 @@ def test_all_is_in_the_page() -> None:
 
 def test_an_audit_shows_what_is_downloaded_in_vain() -> None:
     audited = replace(result(), audit=AuditTotals(3_000_000_000, 6_000_000_000, 2_500_000_000))
-    text = Page(html.render(report(targets=(audited,)))).text
+    text = Page(run_html.render(report(targets=(audited,)))).text
     assert "3.0 GB" in text and "2.5 GB" in text
 
 
 def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
-    page = Page(html.render(report(finding())))
+    page = Page(run_html.render(report(finding())))
     (policy,) = [
         attributes["content"]
         for tag, attributes in page.elements
@@ -93,13 +93,13 @@ def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None
 
 
 def test_nothing_in_the_page_points_outside() -> None:
-    source = html.render(report(finding()))
+    source = run_html.render(report(finding()))
     assert not re.search(r"https?:|\bsrc=|\bhref=(?!\"#)|@import|url\((?!#)", source)
 
 
 def test_worst_findings_come_first_and_accepted_ones_last() -> None:
     page = Page(
-        html.render(
+        run_html.render(
             report(
                 finding(waived="ours", fingerprint="1" * 32, distribution="a"),
                 finding(severity="note", fingerprint="2" * 32, distribution="b"),
@@ -127,7 +127,7 @@ def test_any_name_leaves_the_elements_of_the_page_as_they_are(text: str) -> None
         return [
             tag
             for tag, _ in Page(
-                html.render(
+                run_html.render(
                     replace(report(one, targets=(target,), inventories=[tree]), subject=name)
                 )
             ).elements

@@ -17,7 +17,7 @@ from test_saved_difference import compared
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import Advisory, Fix, Gate, GateState, SpecChange, TargetResult, Trial
-from buildmatrix.reports import schemas
+from buildmatrix.reports import saved, schemas
 from buildmatrix.reports.diff import (
     ArchitectureChange,
     ChangedFinding,
@@ -39,8 +39,7 @@ from buildmatrix.reports.diff import (
     VerdictChange,
 )
 from buildmatrix.reports.json_form import dumps, parse, plain, render
-from buildmatrix.reports.run import saved
-from buildmatrix.reports.run.model import FixesTried, Report, Saved
+from buildmatrix.reports.run import FixesTried, Report, Saved
 
 END = ComparedSide("a", "image", "", ("cpu",), 1, "debian:13", None, 0)
 FOUND = finding()

@@ -16,8 +16,8 @@ from test_report_formats import finding, report, result
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports.run import junit
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports import junit
+from buildmatrix.reports.run import Report
 
 SCHEMAS = [
     etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / name))

@@ -14,8 +14,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.reports import json_form
 from buildmatrix.reports.formats import RUN, Destination
-from buildmatrix.reports.run.model import Report, ReportShard, assemble, exit_code
-from buildmatrix.reports.run.saved import merge, parse, read
+from buildmatrix.reports.run import Report, ReportShard, assemble, exit_code
+from buildmatrix.reports.saved import merge, parse, read
 
 PLAN, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 

@@ -13,10 +13,9 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.judge.judging import judge_image
 from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.matrix.model import NodeClass, Policy
-from buildmatrix.reports import json_form
-from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.node_map import MapGroup, NodeMap, node_map
+from buildmatrix.reports import json_form, run_html, saved
+from buildmatrix.reports.node_map import MapGroup, NodeMap, node_map
+from buildmatrix.reports.run import Report, assemble
 
 
 def gpus(name: str, *archs: str) -> NodeClass:
@@ -101,13 +100,13 @@ def report() -> Report:
 
 def test_a_saved_report_draws_the_same() -> None:
     made = report()
-    page = html.render(made)
-    assert html.render(saved.parse(json_form.render(made).encode(), "report.json")) == page
+    page = run_html.render(made)
+    assert run_html.render(saved.parse(json_form.render(made).encode(), "report.json")) == page
     assert "b200: jit" in page and "BM403" in page
 
 
 def test_every_field_has_words_and_heads_of_its_row_and_column() -> None:
-    page = html.render(page_cases.matrix(("py312",)))
+    page = run_html.render(page_cases.matrix(("py312",)))
     table = page[page.index('<table id="nodes"') :]
     table = table[: table.index("</table>")]
     assert 'scope="rowgroup"' in table and 'scope="colgroup" colspan="2">l4-and-t4' in table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.judge.model import AuditTotals, Depth, TargetResult, Verdict
-from buildmatrix.reports.run import markdown, table
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports import run_markdown, run_table
+from buildmatrix.reports.run import Report, assemble
 
 
 def report(depth: Depth | None, totals: AuditTotals | None) -> Report:
@@ -30,6 +30,6 @@ def test_a_deeper_look_is_advised_where_there_is_one(
     depth: Depth | None, totals: AuditTotals | None, deeper: bool
 ) -> None:
     known = report(depth, totals)
-    for text in (table.render(known, width=200, color=False), markdown.render(known)):
+    for text in (run_table.render(known, width=200, color=False), run_markdown.render(known)):
         assert ("`audit --deep` reads the rest" in text) == deeper
         assert ("without Python files that could not be parsed: scipy 1.17" in text) != deeper

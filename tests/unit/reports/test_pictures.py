@@ -18,11 +18,10 @@ from buildmatrix.judge.composition import (
     VendorBytes,
 )
 from buildmatrix.judge.model import Verdict
-from buildmatrix.reports import json_form
-from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.charts import strip, treemap
-from buildmatrix.reports.run.html import link_list
-from buildmatrix.reports.run.node_map import architecture_grids
+from buildmatrix.reports import json_form, run_html, saved
+from buildmatrix.reports.charts import strip, treemap
+from buildmatrix.reports.node_map import architecture_grids
+from buildmatrix.reports.run_html import link_list
 
 
 @st.composite
@@ -175,17 +174,17 @@ def test_architectures_stand_in_the_order_of_their_numbers() -> None:
 
 def test_a_saved_report_gives_the_same_page_and_one_without_the_key_still_one() -> None:
     made = report(targets=(replace(result(), composition=MADE),))
-    page = html.render(made)
+    page = run_html.render(made)
     text = json_form.render(made).encode()
-    assert html.render(saved.parse(text, "report.json")) == page
+    assert run_html.render(saved.parse(text, "report.json")) == page
     for title in ("Where the bytes are", "Layers", "Who links and requires whom"):
         assert title in page
-        assert title not in html.render(report())
+        assert title not in run_html.render(report())
     assert "<i>" not in page
 
 
 def test_every_area_leads_to_the_row_that_says_the_same() -> None:
-    page = Page(html.render(report(targets=(replace(result(), composition=MADE),))))
+    page = Page(run_html.render(report(targets=(replace(result(), composition=MADE),))))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for _, attributes in page.elements if "href" in attributes]

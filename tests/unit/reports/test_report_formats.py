@@ -14,11 +14,10 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import GATES, Finding, Fix, GateState, TargetResult, Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports import preflight_formats
+from buildmatrix.reports import preflight_formats, run_html, run_markdown, run_table, sarif
 from buildmatrix.reports import preflight_formats as preflight_html
 from buildmatrix.reports.preflight import Preflight, PreflightTarget, RungOutcome
-from buildmatrix.reports.run import html, markdown, sarif, table
-from buildmatrix.reports.run.model import Report, ReportTool, assemble, exit_code
+from buildmatrix.reports.run import Report, ReportTool, assemble, exit_code
 from buildmatrix.reports.schemas import report as schema
 
 PATH = "usr/lib/python3.11/site-packages/xgboost/lib/libxgboost.so"
@@ -242,7 +241,7 @@ def test_the_order_of_findings_does_not_depend_on_the_run() -> None:
 
 
 def test_the_table_names_gate_library_distribution_line_and_fix_in_80_columns() -> None:
-    text = table.render(
+    text = run_table.render(
         report(finding(), targets=(result(scan="failed", smoke="not-run"),)), width=80, color=False
     )
     assert "  failed  " in text and "412.0 MB" in text and "1:15 m" in text
@@ -256,15 +255,15 @@ def test_the_table_names_gate_library_distribution_line_and_fix_in_80_columns() 
 def test_color_only_adds_escape_sequences() -> None:
     import re
 
-    colored = table.render(report(finding()), width=100, color=True)
+    colored = run_table.render(report(finding()), width=100, color=True)
     assert "\x1b[31" in colored
-    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == table.render(
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == run_table.render(
         report(finding()), width=100, color=False
     )
 
 
 def test_a_gate_that_did_not_run_is_not_shown_as_passed() -> None:
-    text = table.render(
+    text = run_table.render(
         report(
             targets=(
                 result("b", lock="undecided", build="not-run", scan="not-run", smoke="not-run"),
@@ -281,7 +280,7 @@ def test_a_gate_that_did_not_run_is_not_shown_as_passed() -> None:
 def test_many_distributions_with_one_cause_and_one_cure_are_one_block() -> None:
     cure = Fix("index", 'write `torch = "cpu"`')
     names = [f"nvidia-lib{number}" for number in range(15)]
-    text = table.render(
+    text = run_table.render(
         report(
             *(
                 finding(
@@ -305,7 +304,7 @@ def test_many_distributions_with_one_cause_and_one_cure_are_one_block() -> None:
 
 
 def test_a_waived_finding_is_shown_with_its_reason_and_not_as_an_error() -> None:
-    text = table.render(report(finding(waived="accepted (team)")), width=80, color=False)
+    text = run_table.render(report(finding(waived="accepted (team)")), width=80, color=False)
     assert "waived BM401" in text and "accepted (team)" in text
     assert "0 errors" in text and "1 waived" in text
 
@@ -318,14 +317,14 @@ def test_the_reason_of_a_failed_target_and_its_log_are_shown() -> None:
         log=".buildmatrix/state/logs/cpu.log",
         error="step 3/7 failed",
     )
-    text = table.render(report(targets=(broken,)), width=80, color=False)
+    text = run_table.render(report(targets=(broken,)), width=80, color=False)
     assert "step 3/7 failed" in text
     assert "log: .buildmatrix/state/logs/cpu.log" in text
 
 
 def test_control_characters_in_paths_cannot_repaint_the_terminal() -> None:
     evil = "opt/\x1b[2J\x1b]0;owned\x07\n.so"
-    text = table.render(
+    text = run_table.render(
         report(
             finding(path=evil, message=f"{evil} is foreign", chain=(evil,)),
             inventories=[Inventory(unread=(Unread(evil, "it ends early"),))],
@@ -339,7 +338,7 @@ def test_control_characters_in_paths_cannot_repaint_the_terminal() -> None:
 
 def test_findings_of_the_run_itself_are_shown_too() -> None:
     stale = finding("BM901", "expired-or-unused-waiver", target="", distribution=None)
-    text = table.render(report(stale), width=80, color=False)
+    text = run_table.render(report(stale), width=80, color=False)
     assert "this run" in text
 
 
@@ -385,7 +384,7 @@ def test_sarif_suppresses_what_was_waived() -> None:
 
 
 def test_markdown_takes_names_literally() -> None:
-    text = markdown.render(report(finding(message="<img src=x> | `x` [y](z)", chain=())))
+    text = run_markdown.render(report(finding(message="<img src=x> | `x` [y](z)", chain=())))
     # Between backticks text is code, which is literal too.
     assert "\\<img src=x\\> \\| `x` \\[y\\](z)" in text
     assert "| cpu-py311-server | passed | passed | passed | passed | 412.0 MB |" in text
@@ -395,19 +394,19 @@ def test_lines_that_a_failed_command_printed_keep_their_lines_and_margin() -> No
     long = "word " * 30
     error = f"smoke command 'a' failed with exit code 1\n  | Traceback:\n  | {long.strip()}"
     failed = TargetResult("cpu", "cpu", {"smoke": "failed"}, error=error)
-    text = table.render(report(targets=(failed,)), width=80, color=False)
+    text = run_table.render(report(targets=(failed,)), width=80, color=False)
     assert "  smoke command 'a' failed with exit code 1\n    | Traceback:\n    | word" in text
     assert max(len(line) for line in text.splitlines() if "word" in line) <= 80
     assert all(line.startswith("    | ") for line in text.splitlines() if "word" in line)
     assert "\\n" not in text
-    document = markdown.render(report(targets=(failed,)))
+    document = run_markdown.render(report(targets=(failed,)))
     assert "- cpu: smoke command 'a' failed with exit code 1\n  <br>\\| Traceback:\n" in document
     assert "\\n" not in document
 
 
 def test_markdown_calls_nobody_and_links_to_nothing() -> None:
     path = "opt/node_modules/@types/node #12 https://x.invalid www.x.invalid mail@example.com"
-    text = markdown.render(report(finding(message=path, chain=())))
+    text = run_markdown.render(report(finding(message=path, chain=())))
     assert (
         "/@<!-- -->types/node \\#<!-- -->12 https:<!-- -->//x.invalid www<!-- -->.x.invalid "
         "mail@example.com" in text
@@ -421,12 +420,12 @@ def test_a_state_has_one_word_in_every_format(state: GateState) -> None:
     it = report(targets=(TargetResult("cpu", "cpu", dict.fromkeys(GATES, state)), others))
     word = state.replace("-", " ")
     (row,) = [
-        line for line in table.render(it, width=80, color=False).splitlines() if "cpu  " in line
+        line for line in run_table.render(it, width=80, color=False).splitlines() if "cpu  " in line
     ]
     assert re.split(r" {2,}", row)[1:5] == [word] * 4
-    (row,) = [line for line in markdown.render(it).splitlines() if line.startswith("| cpu")]
+    (row,) = [line for line in run_markdown.render(it).splitlines() if line.startswith("| cpu")]
     assert [cell.strip(" *") for cell in row.split("|")[2:6]] == [word] * 4
-    assert html.render(it).count(f">{word}</span>") >= 4
+    assert run_html.render(it).count(f">{word}</span>") >= 4
     rungs = (RungOutcome("import", state),)
     climbed = Preflight(
         ReportTool(version="1", catalogue="2026-11-20"), (PreflightTarget("cpu", "cpu", rungs),)

@@ -18,10 +18,10 @@ from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import Fix, TargetResult, Trial
 from buildmatrix.locks.edits import unified
+from buildmatrix.reports import sarif
 from buildmatrix.reports.formats import RUN, Destination, find_format
-from buildmatrix.reports.run import sarif
-from buildmatrix.reports.run.model import FixesTried, Report
-from buildmatrix.reports.run.replacements import Region, replacements, requirement_region
+from buildmatrix.reports.replacements import Region, replacements, requirement_region
+from buildmatrix.reports.run import FixesTried, Report
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "sarif-schema-2.1.0.json").read_text())
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.FormatChecker())

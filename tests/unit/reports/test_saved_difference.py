@@ -11,6 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import AuditTotals
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports import run_markdown, run_table
 from buildmatrix.reports.diff import (
     ChangedFinding,
     DistributionChange,
@@ -18,9 +19,8 @@ from buildmatrix.reports.diff import (
     FindingChanges,
     VerdictChange,
 )
-from buildmatrix.reports.run import markdown, table
-from buildmatrix.reports.run.model import Difference, Report, TargetDifference
-from buildmatrix.reports.run.saved import merge, read
+from buildmatrix.reports.run import Difference, Report, TargetDifference
+from buildmatrix.reports.saved import merge, read
 
 
 def compared(target: str = "cpu-py311-server", commit: str = "abc") -> Report:
@@ -58,8 +58,8 @@ def test_a_saved_audit_of_a_change_is_the_same_in_every_format(tmp_path: Path) -
     before = compared()
     after = saved(tmp_path, "report.json", before)
     assert as_json.render(after) == as_json.render(before)
-    assert markdown.render(after) == markdown.render(before)
-    assert table.render(after, width=100, color=False) == table.render(
+    assert run_markdown.render(after) == run_markdown.render(before)
+    assert run_table.render(after, width=100, color=False) == run_table.render(
         before, width=100, color=False
     )
 

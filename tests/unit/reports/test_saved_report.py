@@ -13,9 +13,9 @@ from buildmatrix.base.errors import UsageError
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import Verdict
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.run import html, junit, markdown, table
-from buildmatrix.reports.run.model import Report, exit_code
-from buildmatrix.reports.run.saved import merge, read
+from buildmatrix.reports import junit, run_html, run_markdown, run_table
+from buildmatrix.reports.run import Report, exit_code
+from buildmatrix.reports.saved import merge, read
 
 
 def saved(folder: Path, name: str, one: Report) -> Path:
@@ -31,7 +31,7 @@ def test_a_saved_report_is_the_same_in_every_format(tmp_path: Path) -> None:
     after = read(saved(tmp_path, "report.json", before))
 
     assert as_json.render(after) == as_json.render(before)
-    assert table.render(after, width=100, color=False) == table.render(
+    assert run_table.render(after, width=100, color=False) == run_table.render(
         before, width=100, color=False
     )
 
@@ -127,13 +127,13 @@ def test_what_was_published_is_told_in_every_format_and_decides_the_exit_code(
 
     assert after.targets == before.targets
     assert exit_code(after) == 4
-    text = table.render(after, width=100, color=False)
+    text = run_table.render(after, width=100, color=False)
     assert text.splitlines()[0].split() == [
         "target", "lock", "build", "scan", "smoke", "push", "time", "size",
     ]  # fmt: skip
     assert "could not be pushed: unauthorized" in text
-    assert "| push |" in markdown.render(after)
-    assert '<th scope="col">push</th>' in html.render(after)
+    assert "| push |" in run_markdown.render(after)
+    assert '<th scope="col">push</th>' in run_html.render(after)
     suite = ElementTree.fromstring(junit.render(after))
     (failed,) = suite.iterfind(".//testcase[@name='gate push']/failure")
     assert "unauthorized" in (failed.text or "")
@@ -142,4 +142,4 @@ def test_what_was_published_is_told_in_every_format_and_decides_the_exit_code(
 
 
 def test_a_report_of_a_run_that_published_nothing_has_no_column_for_it() -> None:
-    assert "push" not in table.render(report(), width=100, color=False)
+    assert "push" not in run_table.render(report(), width=100, color=False)

@@ -15,7 +15,7 @@ from test_report_formats import report
 
 from buildmatrix.base.data import replace
 from buildmatrix.reports.formats import RUN, Destination, find_format
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 WHEN = datetime(2026, 11, 22, 23, 5, 6, tzinfo=UTC)
 

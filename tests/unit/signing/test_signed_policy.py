@@ -11,7 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.judge.acceptance import apply_policy
 from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.matrix.model import Listed, Lists, Policy, Position, RuleSeverity
-from buildmatrix.reports.run.model import assemble
+from buildmatrix.reports.run import assemble
 from buildmatrix.reports.verify import Proof, Verification, render
 from buildmatrix.signing.verdict import encode, make_verdict, parse
 

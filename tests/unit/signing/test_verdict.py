@@ -16,7 +16,7 @@ from buildmatrix.judge import acceptance
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import ClimbedRung, Finding, TargetResult, Verdict
 from buildmatrix.matrix.model import Policy, Position, Smoke, Spec, Target, Waiver
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.signing.verdict import encode, make_verdict, parse, schema, select_target
 
 CUDA, CPU = target("cuda", "12.8"), target("cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.reports.run import ReportTool
 from buildmatrix.signing.verdict import JudgedBy, JudgedTarget, TargetVerdict
 
 ALL = ("lock", "build", "scan", "smoke")

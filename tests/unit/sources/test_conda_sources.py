@@ -19,7 +19,7 @@ from buildmatrix.locks.index.reading import CachingReader
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requirement_files import read_environment, read_requirements
-from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run import Report, exit_code
 from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
 from buildmatrix.sources.parse import parse, parse_declared
 from buildmatrix.sources.resolved import Resolved, resolve_sources

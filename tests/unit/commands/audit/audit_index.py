@@ -22,7 +22,7 @@ from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
 from buildmatrix.matrix.model import bare_target
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.sources.resolved import Resolved
 
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"

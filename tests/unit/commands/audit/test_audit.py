@@ -16,7 +16,7 @@ from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.reading import CachingReader
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Staleness
-from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run import Report, exit_code
 
 
 def verdicts(report: Report, backend: str = "cpu") -> dict[str, Verdict]:

@@ -8,7 +8,7 @@ import pytest
 from audit_index import Locked
 
 from buildmatrix.judge.model import Verdict
-from buildmatrix.reports.run.model import exit_code
+from buildmatrix.reports.run import exit_code
 
 LOAD = b"import ctypes\nctypes.CDLL('libcudart.so.12')\n"
 

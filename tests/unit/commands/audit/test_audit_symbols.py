@@ -13,7 +13,7 @@ from elf_images import Image, Part
 from buildmatrix.base.data import replace
 from buildmatrix.facts import loader_binding
 from buildmatrix.facts.inventory.model import Stats
-from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run import Report, exit_code
 
 LINK = "libnvJitLink.so.12"
 OLD, NEW = "__nvJitLinkCreate_12_1", "__nvJitLinkCreate_12_8"

@@ -9,7 +9,7 @@ from audit_index import Locked, library, noise
 
 from buildmatrix.base.data import replace
 from buildmatrix.locks.model import Package
-from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run import Report, exit_code
 
 
 @pytest.fixture

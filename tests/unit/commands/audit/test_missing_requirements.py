@@ -26,7 +26,7 @@ from buildmatrix.commands.audit_session import judge_for
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.sources.resolved import resolve_sources
 
 #: Name of a case → its wheels, each with what it requires; and what uv misses. `X` in a name is the

@@ -19,7 +19,7 @@ from buildmatrix.facts.trees.base import Tree
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import bare_target
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 #: Rules about what a base image may bring, which an audit has no say in, and about names alone.
 _NOT_OF_WHEELS = ("BM302",)

@@ -16,9 +16,9 @@ from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import ClimbedRung, TargetResult
 from buildmatrix.matrix.model import RUNGS, CheckWaiver, NodeClass, Position, bare_spec
 from buildmatrix.preflight import machine
-from buildmatrix.reports.run import html, markdown
-from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.summary import ladders
+from buildmatrix.reports import run_html, run_markdown
+from buildmatrix.reports.run import Report, assemble
+from buildmatrix.reports.summary import ladders
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_reports_say_what_passed_what_did_not_run_and_who_has_to() -> None:
     report = result(ClimbedRung("import", "passed"), *rest)
     said = "import passed; device to cold-start not run, left to `buildmatrix preflight` on h200"
     assert [item.text for item in ladders(report)] == [said]
-    assert f"- preflight of cpu-py311-server: {said}" in markdown.render(report)
-    assert "left to <code>buildmatrix preflight</code> on h200" in html.render(report)
+    assert f"- preflight of cpu-py311-server: {said}" in run_markdown.render(report)
+    assert "left to <code>buildmatrix preflight</code> on h200" in run_html.render(report)
     # Gaps are not hidden, nor why nobody knows.
     report = result(
         ClimbedRung("import", "not-run", "these need the driver of a node: torch"),

@@ -32,9 +32,8 @@ from buildmatrix.judge.model import GATES, ClimbedRung, Gate, GateState, TargetR
 from buildmatrix.locks import status
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.model import Position, Smoke, bare_spec
-from buildmatrix.reports.run import html, junit, markdown
-from buildmatrix.reports.run import table as run_table
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports import junit, run_html, run_markdown, run_table
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.state_folder import BuildRecord, State
 
 KEY = Path(__file__).parents[2] / "signing/vectors/openssl.pem"
@@ -251,15 +250,17 @@ def test_commands_that_were_left_to_a_device_are_named_and_never_passed() -> Non
     some = TargetResult("some", "cuda", gates, smoke_not_run=left)
     none = TargetResult("none", "cuda", {**gates, "smoke": "not-run"}, smoke_not_run=left)
     passed, lacking = (assemble("s", "2026-11-26", targets=[item]) for item in (some, none))
-    assert "<strong>Passed</strong>" in html.render(passed)
-    assert "<strong>Lock, build and scan passed; smoke did not run</strong>" in html.render(lacking)
-    both = html.render(assemble("s", "2026-11-26", targets=[some, none]))
+    assert "<strong>Passed</strong>" in run_html.render(passed)
+    assert "<strong>Lock, build and scan passed; smoke did not run</strong>" in run_html.render(
+        lacking
+    )
+    both = run_html.render(assemble("s", "2026-11-26", targets=[some, none]))
     assert (
         "<strong>Lock, build and scan passed; smoke did not run on 1 of 2 targets</strong>" in both
     )
     for report, id in (passed, "some"), (lacking, "none"):
-        assert '<th scope="col">smoke</th>' in html.render(report)
-        for text in html.render(report), markdown.render(report), table(report):
+        assert '<th scope="col">smoke</th>' in run_html.render(report)
+        for text in run_html.render(report), run_markdown.render(report), table(report):
             assert said + id in text
         assert "not run for lack of a device: warmup (device)" in junit.render(report)
 

@@ -21,7 +21,7 @@ from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run import Report, assemble
 from buildmatrix.signing.documents import read_private
 from buildmatrix.sources.state_folder import BuildRecord, State
 

@@ -11,7 +11,7 @@ from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.commands.build_work import BuildWork
 from buildmatrix.judge.model import Gate, GateState
 from buildmatrix.matrix.model import Policy
-from buildmatrix.reports.run.model import assemble, exit_code
+from buildmatrix.reports.run import assemble, exit_code
 from buildmatrix.sources.state_folder import State
 
 WHY = UndecidedError("the target has no [[smoke]] command")

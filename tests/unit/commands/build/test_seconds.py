@@ -18,8 +18,8 @@ from buildmatrix.commands.build_work import Builders, BuildWork, Options
 from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.locks import resolve
 from buildmatrix.locks.target_requirements import Question
-from buildmatrix.reports.run.model import assemble
-from buildmatrix.reports.run.table import render
+from buildmatrix.reports.run import assemble
+from buildmatrix.reports.run_table import render
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import BuildRecord, State
 

@@ -28,7 +28,7 @@ from buildmatrix.images.documents import (
 from buildmatrix.judge.model import StagedImage, TargetResult
 from buildmatrix.net.registry.client import Registry
 from buildmatrix.net.registry.mirrors import Reference
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import Claim, attach, attestation_tag
 

@@ -22,8 +22,8 @@ from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry.mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.run import Report, assemble
+from buildmatrix.reports.saved import read
 from buildmatrix.reports.verify import Promotion, render_promotion
 
 NAME = "registry.example.com/demo"

@@ -10,8 +10,8 @@ from buildmatrix.base.text import bounded, count, listing, size
 from buildmatrix.judge.acceptance import is_from_baseline
 from buildmatrix.judge.model import ClimbedRung, Finding, Severity, TargetResult, Verdict
 from buildmatrix.matrix.model import RUNGS
-from buildmatrix.reports.run import revision
-from buildmatrix.reports.run.groups import (
+from buildmatrix.reports import run_revision
+from buildmatrix.reports.groups import (
     FindingGroup,
     SharedText,
     cure_key,
@@ -19,7 +19,7 @@ from buildmatrix.reports.run.groups import (
     group_by_text,
     name_targets,
 )
-from buildmatrix.reports.run.model import Report, left_out, state_of, steps, targets_in
+from buildmatrix.reports.run import Report, left_out, state_of, steps, targets_in
 from buildmatrix.reports.sections import Row, Section, sentences
 
 # Targets
@@ -28,7 +28,7 @@ from buildmatrix.reports.sections import Row, Section, sentences
 def target_table(report: Report, *, with_time: bool = True) -> Section:
     """The table of targets: their gates, and the bytes of an audit or what a change brings."""
     if report.diff is not None:
-        return revision.targets(report.diff, report.targets)
+        return run_revision.targets(report.diff, report.targets)
     if report.is_audit:
         return Section(
             "targets",

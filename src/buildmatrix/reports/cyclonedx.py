@@ -45,9 +45,9 @@ from buildmatrix.base.text import printable
 from buildmatrix.catalogue.model import Confidence, demangle
 from buildmatrix.judge.composition import NativeComponent, SbomComponent, SystemComponent
 from buildmatrix.judge.model import VERDICT_RANK
+from buildmatrix.reports import bill
 from buildmatrix.reports.json_form import TOOL, Json
-from buildmatrix.reports.run import bill
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
 _MANGLED = re.compile(r"[-.]([0-9a-f]{8})(?:-[0-9a-f]{8})*\.so\b")

@@ -10,8 +10,8 @@ from buildmatrix.judge.model import AuditTotals, Finding, TargetResult
 from buildmatrix.judge.registry import drop_repeats
 from buildmatrix.reports.diff import ComparedSide, Comparison
 from buildmatrix.reports.diff_sections import sections
-from buildmatrix.reports.run.groups import FindingGroup, group_findings
-from buildmatrix.reports.run.model import Difference, TargetDifference
+from buildmatrix.reports.groups import FindingGroup, group_findings
+from buildmatrix.reports.run import Difference, TargetDifference
 from buildmatrix.reports.sections import Row, Section, filled, sentences, signed_size
 
 # In words

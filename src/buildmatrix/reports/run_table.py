@@ -11,13 +11,13 @@ from buildmatrix.judge.model import (
     NodeFit,
     TargetResult,
 )
-from buildmatrix.reports.run import groups, revision, summary
-from buildmatrix.reports.run.model import (
+from buildmatrix.reports import groups, run_revision, summary
+from buildmatrix.reports.node_map import columns, notes, rule_codes
+from buildmatrix.reports.run import (
     Report,
     is_undecided,
     targets_in,
 )
-from buildmatrix.reports.run.node_map import columns, notes, rule_codes
 from buildmatrix.reports.sections import Item, Row, Section, filled
 from buildmatrix.reports.terminal import Painter, Style, draw, draw_item, wrapped
 
@@ -121,9 +121,9 @@ def render(report: Report, *, width: int, color: bool) -> str:
     finding_groups = groups.group_findings(report.findings, report.ids)
     change = ""
     if report.diff is not None:
-        change = f"since {report.diff.ref}: {revision.change_summary(report.diff)}"
+        change = f"since {report.diff.ref}: {run_revision.change_summary(report.diff)}"
     blocks = [
-        *(draw(filled(revision.accepted(report.diff)), width, paint) if report.diff else ()),
+        *(draw(filled(run_revision.accepted(report.diff)), width, paint) if report.diff else ()),
         *(draw([summary.target_table(report)], width, paint) if report.targets else ()),
         grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
@@ -135,7 +135,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         ),
         *fixes(report, width, paint),
         _summary(report, finding_groups, width, paint),
-        *(draw(revision.changes(report.diff), width, paint) if report.diff else ()),
+        *(draw(run_revision.changes(report.diff), width, paint) if report.diff else ()),
         [paint(printable(change), "bold")] if change else [],
         _next_command(report, width, paint),
     ]

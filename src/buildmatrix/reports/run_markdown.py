@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count
+from buildmatrix.reports import groups, run_revision, summary
 from buildmatrix.reports.markdown import draw, draw_item, end, fold, plain, rich
-from buildmatrix.reports.run import groups, revision, summary
-from buildmatrix.reports.run.model import FixesTried, Report
+from buildmatrix.reports.run import FixesTried, Report
 from buildmatrix.reports.sections import filled
 
 # Effect of a change (`audit --diff`)
@@ -22,9 +22,9 @@ def body(report: Report) -> Iterator[str]:
     """A sentence, a line per target, the worst findings; then what came and went, folded."""
     difference = report.diff
     assert difference is not None
-    yield from draw(filled(revision.accepted(difference)))
+    yield from draw(filled(run_revision.accepted(difference)))
     revised = f"{plain(difference.ref)} ({difference.commit[:12]})"
-    yield f"**{plain(revision.change_summary(difference))}**, compared with {revised}"
+    yield f"**{plain(run_revision.change_summary(difference))}**, compared with {revised}"
     yield ""
     yield from draw([summary.target_table(report)])
     for result in report.targets:
@@ -43,7 +43,7 @@ def body(report: Report) -> Iterator[str]:
         for group in rest:
             yield from draw_item(group.item(ids, audited=True))
         yield from end()
-    yield from draw(revision.changes(difference))
+    yield from draw(run_revision.changes(difference))
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"
 

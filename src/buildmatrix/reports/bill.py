@@ -21,7 +21,7 @@ from buildmatrix.judge.composition import (
 from buildmatrix.judge.model import Advisory, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.reports import json_form
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Name and version of a distribution.

@@ -12,7 +12,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.judge.findings import fingerprint
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Fix, Verdict
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 from buildmatrix.reports.sections import Item, signed_size
 
 # Fixes in words

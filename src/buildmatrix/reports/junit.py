@@ -25,9 +25,9 @@ from msgspec import Struct, field
 
 from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import Finding, TargetResult, Verdict
+from buildmatrix.reports.gitlab import path_from
 from buildmatrix.reports.json_form import TOOL
-from buildmatrix.reports.run.gitlab import path_from
-from buildmatrix.reports.run.model import (
+from buildmatrix.reports.run import (
     Report,
     Step,
     is_unread,

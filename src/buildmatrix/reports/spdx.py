@@ -17,9 +17,9 @@ from msgspec import Struct, field
 
 from buildmatrix.base.text import printable
 from buildmatrix.judge.composition import NativeComponent, SystemComponent
+from buildmatrix.reports import bill
 from buildmatrix.reports.json_form import TOOL, Json, dumps
-from buildmatrix.reports.run import bill
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run import Report
 
 _CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 _CREATION = "_:creationinfo"

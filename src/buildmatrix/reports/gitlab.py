@@ -11,9 +11,9 @@ from pathlib import PurePath
 
 from buildmatrix.base.text import count, listing
 from buildmatrix.judge.model import Advisory, Finding, Severity
+from buildmatrix.reports.groups import FindingGroup, group_by_text, group_findings, name_targets
 from buildmatrix.reports.json_form import TOOL, Json, dumps
-from buildmatrix.reports.run.groups import FindingGroup, group_by_text, group_findings, name_targets
-from buildmatrix.reports.run.model import (
+from buildmatrix.reports.run import (
     Report,
     is_not_checked,
     is_undecided,

@@ -11,11 +11,10 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.judge.acceptance import fails, is_from_baseline
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.model import GATES, Advisory, Finding, GateState
-from buildmatrix.reports import page
+from buildmatrix.reports import charts, groups, page, run_revision, summary
+from buildmatrix.reports.node_map import architecture_grids, node_map
 from buildmatrix.reports.page import vendor_class, vendor_name
-from buildmatrix.reports.run import charts, groups, revision, summary
-from buildmatrix.reports.run.model import Report, is_undecided, state_of, steps, targets_in
-from buildmatrix.reports.run.node_map import architecture_grids, node_map
+from buildmatrix.reports.run import Report, is_undecided, state_of, steps, targets_in
 
 #: Sentences of one list.
 _MOST = 120
@@ -106,7 +105,7 @@ def render(report: Report) -> str:
         strips=_strips(report),
         grids=architecture_grids(report.distributions),
         links=_links(report),
-        revision=revision,
+        revision=run_revision,
         target_table=summary.target_table,
         unread_section=summary.unread_section,
         gone=groups.group_findings(report.gone or (), report.ids),

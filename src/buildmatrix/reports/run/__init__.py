@@ -1,1 +1,0 @@
-"""Report of a run (`audit`, `build`, `scan`): data and formats."""
