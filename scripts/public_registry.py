@@ -6,8 +6,8 @@ import sys
 
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.net.addresses import Patience
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 PATIENCE = Patience(tries=1, connect=5.0, silence=10.0, request=15.0)
 

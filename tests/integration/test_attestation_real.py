@@ -39,8 +39,8 @@ from buildmatrix.images.documents import (
     manifest_of,
 )
 from buildmatrix.judge.model import Acceptance, StagedImage, TargetResult
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run import assemble
 from buildmatrix.reports.verify import Verification

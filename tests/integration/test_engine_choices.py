@@ -20,7 +20,7 @@ from layer_archives import tar
 
 from buildmatrix.base.errors import BuildmatrixError, ComponentError
 from buildmatrix.engines.model import Engine
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
 

@@ -25,9 +25,9 @@ from buildmatrix.images.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.net.registry import client
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_client
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_real_catalog(
                 push(registry, Reference.parse(f"{name}:{tag}"), f"2026-0{month}-01T00:00:00Z")
     # Pages of so many names as are asked for are refused by this registry.
     assert len(found(f"registry:{guarded.host}/*").subjects) == 21
-    monkeypatch.setattr(client, "_PAGE_NAMES", 2)
+    monkeypatch.setattr(registry_client, "_PAGE_NAMES", 2)
     held = found(f"registry:{guarded.host}/team-1/*:cuda-*", newest=1)
     assert [item.reference for item in held.subjects] == [
         f"{guarded.host}/team-1/app-1:cuda-1.10",

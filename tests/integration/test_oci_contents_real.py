@@ -25,7 +25,7 @@ from buildmatrix.images.layers import iter_archive as archive_of
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.load import load_spec
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
 

@@ -45,8 +45,8 @@ from buildmatrix.images.documents import (
 from buildmatrix.images.layers import LayerEntry, layer_writer, sort_key
 from buildmatrix.images.layers import iter_archive as archive_of
 from buildmatrix.images.layout import OciLayout
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import Claim, attach
 from buildmatrix.signing.documents import read_private, read_public

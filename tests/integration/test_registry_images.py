@@ -26,7 +26,7 @@ from buildmatrix.fleet.model import Subject, WorkerSettings
 from buildmatrix.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
 

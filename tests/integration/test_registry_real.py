@@ -37,9 +37,9 @@ from buildmatrix.images.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.net.registry import blobs
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_blobs
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 
 @pytest.fixture(scope="session")
@@ -275,7 +275,7 @@ def test_a_broken_upload_begins_again(
     piece: int,
 ) -> None:
     """This registry forgets an upload whose piece broke, and says so by 404."""
-    monkeypatch.setattr(blobs, "CHUNK", piece)
+    monkeypatch.setattr(registry_blobs, "CHUNK", piece)
     with Relay(plain.port) as relay, Registry() as registry:
         reference = Reference.parse(f"127.0.0.1:{relay.port}/team/app:1.0")
         relay.cut_up(after)
@@ -289,7 +289,7 @@ def test_a_broken_upload_begins_again(
 def test_an_upload_that_broke_between_pieces_goes_on(
     plain: DebianRegistry, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "CHUNK", 1 << 20)
+    monkeypatch.setattr(registry_blobs, "CHUNK", 1 << 20)
     layer = image.parsed.layers[1]
     with Relay(plain.port) as relay, Registry() as registry:
         reference = Reference.parse(f"127.0.0.1:{relay.port}/team/app:1.0")
@@ -356,9 +356,9 @@ PUSH = textwrap.dedent(
     """
     import io, pickle, sys
     from buildmatrix.images import documents
-    from buildmatrix.net.registry import blobs as uploads
-    from buildmatrix.net.registry.client import Registry
-    from buildmatrix.net.registry.mirrors import Reference
+    from buildmatrix.net import registry_blobs as uploads
+    from buildmatrix.net.registry_client import Registry
+    from buildmatrix.net.registry_mirrors import Reference
     uploads.CHUNK = 1 << 19
     reference, layers, blobs, manifest = pickle.load(sys.stdin.buffer)
     with Registry() as registry:

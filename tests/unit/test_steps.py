@@ -16,7 +16,7 @@ from buildmatrix.locks import resolve
 from buildmatrix.locks.index.reading import Readings, WheelRequest
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.resolve import lock_targets
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.sources import resolved
 from buildmatrix.sources.questions import IndexQuestion
 

@@ -135,7 +135,7 @@ def collect(options: CollectOptions) -> CommandResult[Preflight]:
 
     Raises a `BuildmatrixError` for pods of another image.
     """
-    from buildmatrix.net.registry.mirrors import Reference
+    from buildmatrix.net.registry_mirrors import Reference
     from buildmatrix.preflight.cluster import collect, find_subject
     from buildmatrix.preflight.protocol import read_logs
     from buildmatrix.preflight.run import exit_code

@@ -25,7 +25,7 @@ def promote(options: PromoteOptions) -> CommandResult[Promotion]:
     Raises a `BuildmatrixError` for reports that cannot be read or do not belong together.
     """
     from buildmatrix.commands.promote import promote
-    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry_client import Registry
     from buildmatrix.reports.saved import read
 
     reports = [read(path) for path in options.files]
@@ -83,7 +83,7 @@ def verify(options: VerifyOptions) -> CommandResult[Verification]:
     """
     from buildmatrix.commands.verify import AdmissionDemands, exit_code, verify
     from buildmatrix.images.documents import Platform
-    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry_client import Registry
     from buildmatrix.signing.documents import read_public
     from buildmatrix.sources.images import reference_of
 

@@ -26,7 +26,7 @@ from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Spec, Target
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report
 from buildmatrix.reports.verify import TagMove
 from buildmatrix.signing.attached import Signer, attach, make_claims
@@ -34,7 +34,7 @@ from buildmatrix.sources import state_folder
 from buildmatrix.sources.resolved import Resolved
 
 if TYPE_CHECKING:
-    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry_client import Registry
 
 
 class LockGate(Struct, frozen=True):
@@ -175,7 +175,7 @@ class Publication(Struct, frozen=True):
         error = self._push(works, tagged=tagged)
         if error is not None or tagged:
             return error
-        from buildmatrix.net.registry.client import Registry
+        from buildmatrix.net.registry_client import Registry
 
         with Registry() as registry:
             if signer is not None:

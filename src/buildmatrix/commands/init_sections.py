@@ -37,9 +37,9 @@ from buildmatrix.locks.uv import find_uv, settings_of
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import toml_string
 from buildmatrix.matrix.model import bare_target
+from buildmatrix.net import registry_client
 from buildmatrix.net.addresses import Patience, RequestError
-from buildmatrix.net.registry import client
-from buildmatrix.net.registry.mirrors import Mirrors, Reference
+from buildmatrix.net.registry_mirrors import Mirrors, Reference
 
 
 class ProjectInputs(Struct):
@@ -168,7 +168,7 @@ class Digests(Closing):
     """Asks registries for digests of base images; one that does not answer is asked once."""
 
     def __init__(self) -> None:
-        self._registry = client.Registry(patience=_PATIENCE, mirrors=Mirrors(os.environ))
+        self._registry = registry_client.Registry(patience=_PATIENCE, mirrors=Mirrors(os.environ))
         #: Registries that did not answer.
         self._silent: set[str] = set()
 

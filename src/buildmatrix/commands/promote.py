@@ -26,9 +26,9 @@ from buildmatrix.images.documents import INDEXES, index_of, manifest_of
 from buildmatrix.judge.acceptance import fails, ran_out
 from buildmatrix.judge.model import TargetResult
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.manifests import ManifestBytes
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_manifests import ManifestBytes
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report, exit_code
 from buildmatrix.reports.saved import merge
 from buildmatrix.reports.verify import Promotion, TagMove

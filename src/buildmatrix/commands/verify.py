@@ -12,8 +12,8 @@ from buildmatrix.base.text import count, listing, printable
 from buildmatrix.images.documents import INDEXES, Platform, choose, images_in, index_of
 from buildmatrix.judge.acceptance import ran_out
 from buildmatrix.judge.model import GateState
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.verify import Proof, Refusal, Verification
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.attached import AttachedEnvelope, AttestationReader

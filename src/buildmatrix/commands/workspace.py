@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from buildmatrix.locks.index.ranges import RemoteFile
     from buildmatrix.locks.index.wheels import WheelReader
     from buildmatrix.matrix.model import Spec
-    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry_client import Registry
     from buildmatrix.sources.model import Command, ReadingOptions, Source
 
 
@@ -202,8 +202,8 @@ class Workspace(Struct, frozen=True):
         """Return the reader of images in registries, with the mirrors that this machine's settings
         name.
         """
-        from buildmatrix.net.registry.client import Registry
-        from buildmatrix.net.registry.mirrors import Mirrors
+        from buildmatrix.net.registry_client import Registry
+        from buildmatrix.net.registry_mirrors import Mirrors
 
         return Registry(
             offline=self.offline,

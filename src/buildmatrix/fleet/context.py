@@ -29,9 +29,9 @@ from buildmatrix.images.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.images.store.cache import DAY, Cache, default_folder, source_digest
 from buildmatrix.images.store.shared import SharedEntries, open_storage
 from buildmatrix.net.addresses import Patience, RequestError
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.manifests import ManifestBytes
-from buildmatrix.net.registry.mirrors import Mirrors, Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_manifests import ManifestBytes
+from buildmatrix.net.registry_mirrors import Mirrors, Reference
 from buildmatrix.reports.fleet import FleetResult
 
 # Repository access.

@@ -27,7 +27,7 @@ from buildmatrix.judge.composition import Composition, VendorBytes
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import Finding
 from buildmatrix.matrix.model import NodeClass, bare_spec, bare_target
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import (
     BackendBy,
     FleetFinding,

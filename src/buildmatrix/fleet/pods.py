@@ -31,7 +31,7 @@ from buildmatrix.fleet.reference_lists import (
     limit_places,
     normalize_reference,
 )
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 #: Size limit of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.
 LARGEST = 4_000_000_000

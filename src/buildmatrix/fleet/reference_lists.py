@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import matches_any
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.fleet.model import Subject
 from buildmatrix.matrix.model import NodeClass
-from buildmatrix.net.registry.mirrors import DEFAULT_TAG, Reference
+from buildmatrix.net.registry_mirrors import DEFAULT_TAG, Reference
 
 # Lists of subjects, with notes
 

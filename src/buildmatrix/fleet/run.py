@@ -41,7 +41,7 @@ from buildmatrix.fleet.model import (
 )
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
 from buildmatrix.fleet.work import AnswerSource, look_up_all
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import FleetResult, FleetWork
 
 if TYPE_CHECKING:

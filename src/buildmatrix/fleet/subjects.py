@@ -39,8 +39,8 @@ from buildmatrix.fleet.reference_lists import (
 from buildmatrix.images import documents
 from buildmatrix.images.documents import choose, images_in
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference, is_host, is_repository, is_tag, split_host
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference, is_host, is_repository, is_tag, split_host
 
 
 class ListedNames(Struct, frozen=True):

@@ -57,7 +57,7 @@ from buildmatrix.fleet.model import (
 from buildmatrix.images.documents import Descriptor
 from buildmatrix.images.image import LayerBlob, LayerReader
 from buildmatrix.net.addresses import Patience, RequestError
-from buildmatrix.net.registry.mirrors import Reference, is_digest
+from buildmatrix.net.registry_mirrors import Reference, is_digest
 from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.sources.images import ImageDocuments, NothingToRun, image_documents
 

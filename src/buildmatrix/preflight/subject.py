@@ -16,7 +16,7 @@ from buildmatrix.engines.choice import AUTO
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Engine, Facilities, ImageFacts
 from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.preflight.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.sources.state_folder import State, TargetFiles, load
 

@@ -37,8 +37,8 @@ from buildmatrix.images.documents import (
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report, whole
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope, PrivateKey

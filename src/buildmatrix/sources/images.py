@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from buildmatrix.images.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.images.image import LayerBlob, LayerReader
     from buildmatrix.images.saved_image import Configuration
-    from buildmatrix.net.registry.client import Registry
-    from buildmatrix.net.registry.manifests import ManifestBytes
-    from buildmatrix.net.registry.mirrors import Reference
+    from buildmatrix.net.registry_client import Registry
+    from buildmatrix.net.registry_manifests import ManifestBytes
+    from buildmatrix.net.registry_mirrors import Reference
 
 
 # Shared code
@@ -298,7 +298,7 @@ class ImageDocuments(Struct, frozen=True):
 
 
 class DocumentSource(Protocol):
-    """Source of manifests and configurations by their digests: `registry.client.Registry`."""
+    """Source of manifests and configurations by their digests: `registry_client.Registry`."""
 
     def manifest(self, reference: Reference) -> ManifestBytes:
         """See `Registry.manifest`."""
@@ -315,7 +315,7 @@ class NothingToRun(UndecidedError):
 
 def reference_of(text: str) -> Reference:
     """The name of an image in a registry, with the prefix or without. Raises `UsageError`."""
-    from buildmatrix.net.registry.mirrors import Reference
+    from buildmatrix.net.registry_mirrors import Reference
 
     try:
         return Reference.parse(text.removeprefix(f"{RegistryImage.prefix}:"))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from buildmatrix.locks.requirement_lines import RequirementSet
     from buildmatrix.locks.selection import LockSelection
     from buildmatrix.matrix.model import Spec, Target
-    from buildmatrix.net.registry.client import Registry
+    from buildmatrix.net.registry_client import Registry
 
 
 # Requirement lines named by a lock, with their text if their files still exist

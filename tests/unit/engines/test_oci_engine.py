@@ -61,7 +61,7 @@ from buildmatrix.images.documents import MANIFEST, MAX_DOCUMENT, encode
 from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.saved_image import SavedImage
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 BASE = "python:3.11-slim-bookworm"
 STAGED = "buildmatrix-staged:test"

@@ -22,7 +22,7 @@ from buildmatrix.fleet.model import (
 )
 from buildmatrix.fleet.run import Steps
 from buildmatrix.fleet.work import AnswerSource, LookedUp
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import FleetLayer, FleetResult
 
 

@@ -17,7 +17,7 @@ from buildmatrix.fleet import subjects
 from buildmatrix.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.fleet.subjects import Lister
 from buildmatrix.images.documents import CONFIGURATIONS
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 CONFIGURATION = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -206,7 +206,7 @@ def test_full_pages_that_do_not_lead_on(fleet: RegistryServer, monkeypatch: pyte
     """Amazon ECR takes `n` and `last`, and has no header `Link`."""
     fleet.misbehave("/v2/_catalog", unlinked)
     for page in (1, 2, 3, 4):
-        monkeypatch.setattr("buildmatrix.net.registry.client._PAGE_NAMES", page)
+        monkeypatch.setattr("buildmatrix.net.registry_client._PAGE_NAMES", page)
         held = found(f"{fleet.host}/*")
         assert (len(held.subjects), held.missing) == (12, ())
 
@@ -216,7 +216,7 @@ def test_full_pages_that_are_the_same_for_ever(
 ):
     names = json.dumps({"repositories": ["base", "team-a/serve"]}).encode()
     fleet.misbehave("/v2/_catalog", answering(200, names))
-    monkeypatch.setattr("buildmatrix.net.registry.client._PAGE_NAMES", 2)
+    monkeypatch.setattr("buildmatrix.net.registry_client._PAGE_NAMES", 2)
     held = found(f"{fleet.host}/*")
     assert len(held.subjects) == 6
     (sentence,) = held.missing
@@ -226,7 +226,7 @@ def test_full_pages_that_are_the_same_for_ever(
 def test_a_registry_that_fails_on_the_way_keeps_what_came(
     fleet: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("buildmatrix.net.registry.client._PAGE_NAMES", 3)
+    monkeypatch.setattr("buildmatrix.net.registry_client._PAGE_NAMES", 3)
     fleet.misbehave("/v2/_catalog", answering(500), after=1)
     held = found(f"{fleet.host}/*:cpu-*")
     assert tagged(fleet, held) == ["base:cpu-1.0", "team-a/serve:cpu-1.0", "team-b/serve:cpu-1.0"]

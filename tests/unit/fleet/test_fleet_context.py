@@ -23,7 +23,7 @@ from buildmatrix.fleet.context import find_context
 from buildmatrix.fleet.model import ImageDone, Subject, WorkerSettings
 from buildmatrix.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.images.documents import Descriptor, Manifest, encode
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 11, 23), backend="cpu")
 

@@ -16,7 +16,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.fleet import subjects
 from buildmatrix.fleet.reference_lists import SubjectSettings
 from buildmatrix.fleet.subjects import ListedNames
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.schemas import fleet
 
 BLOCKS = blocks_of(ROOT / "docs/fleet.md")

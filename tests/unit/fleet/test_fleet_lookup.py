@@ -34,7 +34,7 @@ from buildmatrix.fleet.work import (
     adjust_threads,
     look_up_all,
 )
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 from buildmatrix.reports.fleet import FleetResult
 
 #: Seconds until a test that waits for ever fails.

@@ -20,7 +20,7 @@ from buildmatrix.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSe
 from buildmatrix.fleet.run import Steps, scan
 from buildmatrix.fleet.work import AnswerLookup
 from buildmatrix.images.store.cache import Cache
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import FleetResult
 
 __all__ = ["own_cache", "server"]

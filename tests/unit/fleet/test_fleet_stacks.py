@@ -252,7 +252,7 @@ def test_every_variable_that_is_asked_for_counts(server: ImageRegistry) -> None:
 
     worker = WorkerContext(SETTINGS)
     push(server, [], {})
-    from buildmatrix.net.registry.mirrors import Reference
+    from buildmatrix.net.registry_mirrors import Reference
     from buildmatrix.sources.images import image_documents
 
     pinned = Reference.parse(f"{server.host}/app:1")

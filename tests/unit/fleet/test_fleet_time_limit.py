@@ -22,7 +22,7 @@ from buildmatrix.fleet.model import ClusterOptions, LayerDone, LayerTask, Worker
 from buildmatrix.fleet.run import scan
 from buildmatrix.fleet.work import read_layer
 from buildmatrix.images.documents import LAYER
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 
 def settings_in(folder: Path, seconds: float) -> WorkerSettings:

@@ -21,7 +21,7 @@ from buildmatrix.fleet.context import ResultInterner, add_subject
 from buildmatrix.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
 from buildmatrix.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.matrix.model import NodeClass, Position
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 from buildmatrix.reports.fleet import FleetResult
 
 SITE = "usr/lib/python3.11/site-packages"

@@ -49,7 +49,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 SETTINGS = "engine.json"
 #: Remembers images between commands: reference → root folder.

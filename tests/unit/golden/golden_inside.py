@@ -18,7 +18,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.cli import displays
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandboxes
-from buildmatrix.net.registry import client
+from buildmatrix.net import registry_client
 from buildmatrix.preflight import machine
 
 VERSION = __version__
@@ -38,7 +38,7 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )
     monkeypatch.setattr(sandboxes, "usable", lambda: (object(), "bwrap"))
-    monkeypatch.setattr(client, "Registry", lambda **_: FileRegistry(folder))
+    monkeypatch.setattr(registry_client, "Registry", lambda **_: FileRegistry(folder))
     files, here = machine.MachineFiles, folder / "machine"
     monkeypatch.setattr(machine, "MachineFiles", lambda root=here: files(root))
     # A slow machine prints how far a part has come; what commands print here is of no machine.

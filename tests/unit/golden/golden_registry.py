@@ -15,7 +15,7 @@ from memory_registry import MemoryRegistry
 
 from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 _FILE = ".fake-registry.json"
 _SETTINGS = "registry.json"

@@ -1,4 +1,4 @@
-"""A registry in memory, with the methods of `registry.client.Registry` that attestations need."""
+"""A registry in memory, with the methods of `registry_client.Registry` that attestations need."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from buildmatrix.images.documents import (
     media_type_of,
 )
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.client import ManifestBytes
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import ManifestBytes
+from buildmatrix.net.registry_mirrors import Reference
 
 IMAGE = Reference.parse("registry.example.com/demo:1")
 

@@ -20,7 +20,7 @@ from buildmatrix.images.documents import (
     manifest_of,
 )
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.attached import ENVELOPE, AttestationReader, Claim, attach, attestation_tag
 from buildmatrix.signing.documents import Envelope, read_private

@@ -17,8 +17,8 @@ from registry import RegistryServer
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images.documents import Descriptor, Manifest, encode, manifest_of
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.signing import documents
 from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers
 from buildmatrix.signing.documents import read_private

@@ -18,7 +18,7 @@ from buildmatrix.engines.model import Engine
 from buildmatrix.images.documents import this_platform
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 from buildmatrix.sources.images import NothingToRun
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse

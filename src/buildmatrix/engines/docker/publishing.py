@@ -42,7 +42,7 @@ from buildmatrix.images.documents import (
 from buildmatrix.images.layers import BlockWriter
 from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.saved_image import digest_from_path
-from buildmatrix.net.registry.client import Registry
+from buildmatrix.net.registry_client import Registry
 
 # Conversion of a `docker save` archive to an image layout
 

@@ -41,8 +41,8 @@ from buildmatrix.images.documents import (
 from buildmatrix.images.layers import StoredLayer
 from buildmatrix.images.layout import IMAGE_NAME, REF_NAME, OciLayout, blob_path, verify_chunks
 from buildmatrix.images.saved_image import check_saved, iter_archive_files
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 #: Streams the bytes of a blob. Raises UndecidedError, also during reading.
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]

@@ -51,8 +51,8 @@ from buildmatrix.images.layers import iter_archive
 from buildmatrix.images.saved_image import read_configuration
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 if TYPE_CHECKING:
     from buildmatrix.images.image import LayerReader

@@ -28,8 +28,8 @@ from buildmatrix.images.documents import (
     index_of,
 )
 from buildmatrix.images.layout import REF_NAME, OciLayout
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 
 def push_content(

@@ -20,7 +20,7 @@ from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.judge.model import StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.signing.documents import read_private
 from buildmatrix.sources.state_folder import BuildRecord, State
@@ -98,7 +98,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     registry = MemoryRegistry()
-    monkeypatch.setattr("buildmatrix.net.registry.client.Registry", lambda: registry)
+    monkeypatch.setattr("buildmatrix.net.registry_client.Registry", lambda: registry)
     return Run(tmp_path, registry)
 
 

@@ -13,7 +13,7 @@ from package_index import PackageIndex, serve
 from buildmatrix.commands import init_sections
 from buildmatrix.commands.init import resolved_torch
 from buildmatrix.commands.init_sections import Digests
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 
 @pytest.fixture

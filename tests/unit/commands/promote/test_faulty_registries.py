@@ -26,8 +26,8 @@ from buildmatrix.images.documents import (
     manifest_of,
 )
 from buildmatrix.judge.model import StagedImage, TargetResult
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report
 from buildmatrix.signing import verdict
 from buildmatrix.signing.attached import Claim, attach, attestation_tag

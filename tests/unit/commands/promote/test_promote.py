@@ -19,7 +19,7 @@ from buildmatrix.commands.promote import promote
 from buildmatrix.images.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
 from buildmatrix.net.addresses import RequestError
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import Report, assemble

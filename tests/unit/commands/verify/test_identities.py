@@ -25,7 +25,7 @@ from buildmatrix.base.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.cli import main
 from buildmatrix.commands.verify import AdmissionDemands
 from buildmatrix.images.documents import Descriptor, encode, manifest_of
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.signing import documents, keyless, verdict
 from buildmatrix.signing.attached import Claim, attach, attestation_tag, list_tagged_layers
 from buildmatrix.signing.keyless import (

@@ -34,7 +34,7 @@ from buildmatrix.images.documents import (
     manifest_of,
 )
 from buildmatrix.judge.model import Acceptance
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify import Verification, render

@@ -10,8 +10,8 @@ import pytest
 from hasty import HASTY
 from registry import RegistryServer
 
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,9 @@ from registry import RegistryServer, basic, digest_of, error
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images import documents
 from buildmatrix.images.documents import Descriptor
-from buildmatrix.net.registry import tokens
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_tokens
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 ANN = ("ann", "hunter2")
 BLOB = b"blob"
@@ -151,7 +151,7 @@ def test_a_token_is_not_used_to_its_end(
     log_in: Callable[..., None],
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(tokens.Tokens, "clock", staticmethod(lambda: now))
+    monkeypatch.setattr(registry_tokens.Tokens, "clock", staticmethod(lambda: now))
     log_in(guarded)
     read(registry, app_of(guarded))
     now = 289.0
@@ -178,7 +178,7 @@ def test_a_token_is_not_used_to_its_end(
     ],
 )
 def test_the_life_of_a_token(said: Any, life: float) -> None:
-    assert tokens._usable_seconds(said) == life
+    assert registry_tokens._usable_seconds(said) == life
 
 
 def test_many_threads_ask_for_one_token(

@@ -10,16 +10,16 @@ from loopback import Misdeed, Request, Response, Serve, answering, filled, with_
 from registry import RegistryServer
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.registry import client
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_client
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 CATALOG = "/v2/_catalog"
 
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_PAGE_NAMES", 2)
+    monkeypatch.setattr(registry_client, "_PAGE_NAMES", 2)
 
 
 def page(link: str, *names: str) -> Misdeed:
@@ -86,7 +86,7 @@ def test_what_is_no_list(
 def test_pages_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(client, "_MAX_PAGES", 5)
+    monkeypatch.setattr(registry_client, "_MAX_PAGES", 5)
 
     def endless(request: Request, serve: Serve) -> Response:
         number = len(server.requests)
@@ -101,7 +101,7 @@ def test_pages_without_end(
 def test_names_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(client, "MAX_NAMES", 2)
+    monkeypatch.setattr(registry_client, "MAX_NAMES", 2)
     for name in "abc":
         server.tag(name, "1", b"{}")
     with pytest.raises(UndecidedError, match="lists more than 2"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.net.registry.tokens import parse_challenges
+from buildmatrix.net.registry_tokens import parse_challenges
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.net.registry import credentials
-from buildmatrix.net.registry.credentials import (
+from buildmatrix.net import registry_credentials
+from buildmatrix.net.registry_credentials import (
     FoundCredentials,
     RegistryCredentials,
     RegistryLogin,
 )
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 APP = "registry.example:5000/team/app"
 
@@ -153,7 +153,7 @@ def test_a_file_without_entries_is_fine(docker: Path, document: str) -> None:
         ('{"auths": {"secret', 1, "it is not JSON"),
         ("[]", 1, "it is not a JSON object"),
         ("[", 100_000, "it is not JSON"),
-        (" ", credentials._MAX_FILE + 1, "it has more than 4 MiB"),
+        (" ", registry_credentials._MAX_FILE + 1, "it has more than 4 MiB"),
     ],
 )
 def test_a_broken_file_is_told_and_the_next_is_read(
@@ -225,7 +225,7 @@ def test_a_helper_that_fails_is_told(
     why: str,
 ) -> None:
     if "sleep" in (script or ""):
-        monkeypatch.setattr(credentials, "_HELPER_SECONDS", 0.1)
+        monkeypatch.setattr(registry_credentials, "_HELPER_SECONDS", 0.1)
     if script is not None:
         helper(helpers, name, script)
     write(docker, {"credsStore": name})

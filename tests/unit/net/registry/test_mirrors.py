@@ -16,8 +16,8 @@ from registry import MANIFEST, RegistryServer, digest_of
 from buildmatrix.base.errors import SpecError, UndecidedError
 from buildmatrix.images import documents
 from buildmatrix.images.documents import Descriptor
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Mirrors, Reference
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Mirrors, Reference
 
 BLOB = bytes(range(256)) * 400
 LAYER = Descriptor(media_type=documents.LAYER, digest=digest_of(BLOB), size=len(BLOB))

@@ -16,9 +16,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images import documents
 from buildmatrix.images.documents import Descriptor
-from buildmatrix.net.registry import blobs, manifests
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_blobs, registry_manifests
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 BLOB = random.Random(1).randbytes(300_000)
 CONFIG = {"mediaType": documents.CONFIGURATION, "digest": digest_of(b"{}"), "size": 2}
@@ -124,7 +124,7 @@ def test_what_goes_on_does_not_count_as_failing(
     blob: Descriptor,
     path: str,
 ) -> None:
-    monkeypatch.setattr(blobs, "MIN_PROGRESS", 50_000)
+    monkeypatch.setattr(registry_blobs, "MIN_PROGRESS", 50_000)
     server.misbehave(path, cut_after(60_000))
     assert read(registry, app, blob) == BLOB
     assert server.asked(*path.split()) == 5
@@ -435,7 +435,7 @@ def test_a_tag_that_changes_stays_what_it_was_resolved_to(
 def test_held_manifests_are_bounded(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
-    monkeypatch.setattr(manifests, "MAX_CACHED_BYTES", len(IMAGE) + len(OTHER) - 1)
+    monkeypatch.setattr(registry_manifests, "MAX_CACHED_BYTES", len(IMAGE) + len(OTHER) - 1)
     first, second = server.tag("team/app", "", IMAGE), server.tag("team/app", "", OTHER)
     for digest in (first, second, first, first):
         registry.manifest(app.at(digest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net.registry_mirrors import Reference
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 

@@ -13,9 +13,9 @@ from registry import INDEX, MANIFEST, RegistryServer, digest_of
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images import documents
 from buildmatrix.images.documents import Descriptor, Manifest, encode
-from buildmatrix.net.registry import manifests
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_manifests
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 EMPTY = Descriptor(media_type=documents.EMPTY, digest=digest_of(b"{}"), size=2)
 SUBJECT = Descriptor(media_type=MANIFEST, digest=digest_of(b"image"), size=5)
@@ -174,7 +174,7 @@ def test_a_list_may_have_pages(registry: Registry) -> None:
 def test_pages_without_end_or_elsewhere_are_refused(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, link: str, why: str
 ) -> None:
-    monkeypatch.setattr(manifests, "_MAX_PAGES", 3)
+    monkeypatch.setattr(registry_manifests, "_MAX_PAGES", 3)
     with RegistryServer() as server:
         path = f"/v2/team/app/referrers/{SUBJECT.digest}"
         server.misbehave(path, with_headers(link=link))

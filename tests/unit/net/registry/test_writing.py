@@ -25,9 +25,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.images import documents
 from buildmatrix.images.documents import Descriptor
-from buildmatrix.net.registry import blobs
-from buildmatrix.net.registry.client import Registry
-from buildmatrix.net.registry.mirrors import Reference
+from buildmatrix.net import registry_blobs
+from buildmatrix.net.registry_client import Registry
+from buildmatrix.net.registry_mirrors import Reference
 
 BLOB = random.Random(2).randbytes(300_000)
 UPLOADS = "/v2/team/app/blobs/uploads/"
@@ -48,8 +48,8 @@ def opened(data: bytes = BLOB) -> Callable[[], BinaryIO]:
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 bytes each."""
-    monkeypatch.setattr(blobs, "CHUNK", 100_000)
-    monkeypatch.setattr(blobs, "_READ", 30_000)
+    monkeypatch.setattr(registry_blobs, "CHUNK", 100_000)
+    monkeypatch.setattr(registry_blobs, "_READ", 30_000)
 
 
 def pushed(registry: Registry, server: RegistryServer, app: Reference) -> None:
@@ -205,7 +205,7 @@ def test_an_upload_that_is_always_forgotten_is_given_up(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
     """Coming as far as before is no progress."""
-    monkeypatch.setattr(blobs, "MIN_PROGRESS", 50_000)
+    monkeypatch.setattr(registry_blobs, "MIN_PROGRESS", 50_000)
 
     def forgetting(request: Request, serve: Serve) -> Response:
         server.repositories["team/app"].uploads.clear()

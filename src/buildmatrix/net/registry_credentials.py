@@ -29,7 +29,7 @@ from buildmatrix.base import child
 from buildmatrix.base.strict_json import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
-from buildmatrix.net.registry.mirrors import DOCKER_HUB, Reference
+from buildmatrix.net.registry_mirrors import DOCKER_HUB, Reference
 
 #: Docker's key for the credentials of Docker Hub.
 _HUB_KEY = "https://index.docker.io/v1/"

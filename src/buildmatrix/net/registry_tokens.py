@@ -30,7 +30,7 @@ from buildmatrix.net.addresses import (
     parse,
     retry_after,
 )
-from buildmatrix.net.registry.credentials import RegistryLogin
+from buildmatrix.net.registry_credentials import RegistryLogin
 from buildmatrix.net.requests import HttpResponse, Requests
 
 # Challenges: the header `WWW-Authenticate` (RFC 9110, 11.6.1), which names the token server

@@ -14,10 +14,10 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import Closing
 from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import HttpAddress, Patience, RequestError
-from buildmatrix.net.registry.blobs import BlobPlace, blob_exists, push_blob, stream_blob
-from buildmatrix.net.registry.manifests import ManifestBytes, Manifests, Referrers
-from buildmatrix.net.registry.mirrors import Mirrors, Reference
-from buildmatrix.net.registry.session import Session, error_about, next_page
+from buildmatrix.net.registry_blobs import BlobPlace, blob_exists, push_blob, stream_blob
+from buildmatrix.net.registry_manifests import ManifestBytes, Manifests, Referrers
+from buildmatrix.net.registry_mirrors import Mirrors, Reference
+from buildmatrix.net.registry_session import Session, error_about, next_page
 
 # Lists. OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution
 # (https://distribution.github.io/distribution/spec/api/#catalog), which many registries lack or

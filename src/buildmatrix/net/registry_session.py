@@ -24,9 +24,9 @@ from buildmatrix.net.addresses import (
     parse,
 )
 from buildmatrix.net.machine_indexes import configured_trust
-from buildmatrix.net.registry.credentials import FoundCredentials, RegistryCredentials
-from buildmatrix.net.registry.mirrors import DOCKER_HUB, Reference
-from buildmatrix.net.registry.tokens import (
+from buildmatrix.net.registry_credentials import FoundCredentials, RegistryCredentials
+from buildmatrix.net.registry_mirrors import DOCKER_HUB, Reference
+from buildmatrix.net.registry_tokens import (
     Challenge,
     Permissions,
     Tokens,

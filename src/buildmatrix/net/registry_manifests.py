@@ -24,8 +24,8 @@ from buildmatrix.images.documents import (
     media_type_of,
 )
 from buildmatrix.net.addresses import HttpAddress, RequestError
-from buildmatrix.net.registry.mirrors import Reference, digest_of, is_digest
-from buildmatrix.net.registry.session import Session, error_about, next_page
+from buildmatrix.net.registry_mirrors import Reference, digest_of, is_digest
+from buildmatrix.net.registry_session import Session, error_about, next_page
 from buildmatrix.net.requests import HttpResponse
 
 ACCEPT = ", ".join(sorted(MANIFESTS | INDEXES))

@@ -19,8 +19,8 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.images.documents import Descriptor
 from buildmatrix.net.addresses import HttpAddress, RequestError
-from buildmatrix.net.registry.mirrors import ContentVerifier, Reference
-from buildmatrix.net.registry.session import Session
+from buildmatrix.net.registry_mirrors import ContentVerifier, Reference
+from buildmatrix.net.registry_session import Session
 from buildmatrix.net.requests import HttpResponse
 
 # Downloads
