@@ -41,7 +41,7 @@ import hashlib, json, subprocess, sys
 from pathlib import Path
 from types import SimpleNamespace
 from buildmatrix.cli import main
-from buildmatrix.engines.docker import engine
+from buildmatrix.engines import docker_engine as engine
 from buildmatrix.engines.model import BuildOutcome
 
 REMEMBERED = Path("images.json")

@@ -29,7 +29,7 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.dockerfile import staged_name
 from buildmatrix.images import store
 
@@ -481,7 +481,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import json, sys
 from pathlib import Path
 from msgspec import to_builtins
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.commands.build import build

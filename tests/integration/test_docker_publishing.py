@@ -26,7 +26,7 @@ from scripts.stack.layout import Layout
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, UndecidedError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, BuildOutcome, Pushed
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]

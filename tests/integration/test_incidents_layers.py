@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.process import plain
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
@@ -137,7 +137,7 @@ def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(small_base:
     program = (
         "import re, sys\n"
         "from pathlib import Path\n"
-        "from buildmatrix.engines.docker.engine import DockerEngine\n"
+        "from buildmatrix.engines.docker_engine import DockerEngine\n"
         "from buildmatrix.images.image import LayerReader\n"
         "from buildmatrix.images.merging import merge_layers\n"
         "from buildmatrix.images.image import read_export\n"

@@ -29,7 +29,7 @@ from verdict_cases import GOOD
 
 from buildmatrix.base.data import replace
 from buildmatrix.commands.verify import AdmissionDemands, verify
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images.documents import (
     CONFIGURATION,

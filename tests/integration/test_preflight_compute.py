@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.preflight import rungs
 from buildmatrix.preflight.rungs import run_compute, run_devices, run_memory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.model import DeviceAccess, RunResult
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine", "image")]

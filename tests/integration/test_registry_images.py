@@ -19,7 +19,7 @@ from layer_archives import differences, of_folder
 from buildmatrix.base.data import replace
 from buildmatrix.commands.options import ScanOptions
 from buildmatrix.commands.scan import scan
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.process import plain
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.fleet.model import Subject, WorkerSettings

@@ -192,7 +192,7 @@ def test_a_source_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from buildmatrix.engines.docker.engine import DockerEngine
+    from buildmatrix.engines.docker_engine import DockerEngine
 
     environment = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
     with pytest.raises(ComponentError, match="daemon"):
@@ -223,7 +223,7 @@ def image(small_base: str) -> str:
 
 @pytest.mark.engine
 def test_a_saved_image_has_the_facts_that_the_engine_gives(image: str, tmp_path: Path) -> None:
-    from buildmatrix.engines.docker.engine import DockerEngine
+    from buildmatrix.engines.docker_engine import DockerEngine
 
     archive = tmp_path / "saved.tar"
     subprocess.run(["docker", "save", "--output", archive, image], check=True)
@@ -276,7 +276,7 @@ def test_a_truncated_archive_of_an_image_is_undecided(image: str, tmp_path: Path
 
 @pytest.mark.engine
 def test_an_image_is_scanned_once_for_all_its_names(image: str, tmp_path: Path) -> None:
-    from buildmatrix.engines.docker.engine import DockerEngine
+    from buildmatrix.engines.docker_engine import DockerEngine
 
     class NoExport(DockerEngine):
         def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
@@ -292,7 +292,7 @@ def test_an_image_is_scanned_once_for_all_its_names(image: str, tmp_path: Path) 
 
 @pytest.mark.engine
 def test_an_image_that_is_not_there_is_said(engine: None) -> None:
-    from buildmatrix.engines.docker.engine import DockerEngine
+    from buildmatrix.engines.docker_engine import DockerEngine
 
     with pytest.raises(BuildmatrixError, match="pull or build it first"):
         read(parse("docker:buildmatrix-test/missing:1"), DockerEngine)

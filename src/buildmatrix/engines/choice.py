@@ -79,6 +79,6 @@ def is_saved(mirror: str) -> bool:
 
 
 def _docker() -> Engine:
-    from buildmatrix.engines.docker.engine import DockerEngine
+    from buildmatrix.engines.docker_engine import DockerEngine
 
     return DockerEngine()

@@ -130,7 +130,7 @@ def remove_mark(command: Sequence[str]) -> tuple[tuple[str, ...], str]:
 Document: TypeAlias = dict[str, Any]
 
 LOG_SCHEMA = "buildmatrix/preflight-log/1"
-#: Memory of a pod, as of a local container (`engines.docker.containers`).
+#: Memory of a pod, as of a local container (`engines.docker_containers`).
 _MEMORY = "8Gi"
 #: Seconds for a node to pull the image, beside those of the commands.
 _FETCHING = 1800

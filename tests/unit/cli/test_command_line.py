@@ -448,7 +448,7 @@ def test_a_missing_extra_has_the_code_of_a_missing_component(monkeypatch):
 
 
 def test_without_docker_its_images_are_said_to_need_it(tmp_path):
-    from buildmatrix.engines.docker import containers
+    from buildmatrix.engines import docker_containers as containers
 
     def image(_: str) -> None:
         with containers.Daemon(f"unix://{tmp_path}/docker.sock", {"PATH": str(tmp_path)}).client():

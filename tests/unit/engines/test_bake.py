@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.engines.docker import bake
+from buildmatrix.engines import docker_bake as bake
 from buildmatrix.engines.model import BuildJob, Surroundings
 
 DATA = Path(__file__).parent / "data"

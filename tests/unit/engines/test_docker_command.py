@@ -11,9 +11,9 @@ import pytest
 
 from buildmatrix.base.errors import BuildError, ComponentError, UndecidedError, UsageError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker import bake
-from buildmatrix.engines.docker.command import DockerCommand
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines import docker_bake as bake
+from buildmatrix.engines.docker_command import DockerCommand
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 
 DATA = Path(__file__).parent / "data"

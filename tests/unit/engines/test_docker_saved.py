@@ -11,7 +11,7 @@ from image_registry import digest_of
 from layer_archives import tar
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.engines.docker.publishing import lay_down
+from buildmatrix.engines.docker_publishing import lay_down
 from buildmatrix.images.documents import LAYER, LAYER_GZIP, MANIFEST
 
 CONFIGURATION = json.dumps({"architecture": "amd64", "os": "linux"}).encode()

@@ -13,8 +13,8 @@ import pytest
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.docker.command import IN_ERRORS, IN_OUTPUT, RESOURCE_EXHAUSTED, explain
-from buildmatrix.engines.docker.follow import FailedStep, Follower, messages
+from buildmatrix.engines.docker_command import IN_ERRORS, IN_OUTPUT, RESOURCE_EXHAUSTED, explain
+from buildmatrix.engines.docker_follow import FailedStep, Follower, messages
 
 DATA = Path(__file__).parent / "data"
 LOG = Path("state/cpu/build.log")

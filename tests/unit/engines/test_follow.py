@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.base.progress import Ending
-from buildmatrix.engines.docker.follow import LINE, TAIL, Follower, is_scan, messages, step_text
+from buildmatrix.engines.docker_follow import LINE, TAIL, Follower, is_scan, messages, step_text
 
 DATA = Path(__file__).parent / "data"
 

@@ -18,7 +18,7 @@ import buildmatrix
 from buildmatrix.base import child
 from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines import process
-from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.locks.uv import _environment as uv_environment
 

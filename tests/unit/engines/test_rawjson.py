@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.engines.docker import follow
-from buildmatrix.engines.docker.follow import Message, messages
+from buildmatrix.engines import docker_follow as follow
+from buildmatrix.engines.docker_follow import Message, messages
 
 DATA = Path(__file__).parent / "data"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ASK = """
 import os, sys
-from buildmatrix.engines.docker import containers
+from buildmatrix.engines import docker_containers as containers
 from buildmatrix.base.errors import ComponentError
 if os.geteuid() == 0:
     # Rights do not bind root.

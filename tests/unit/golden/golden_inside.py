@@ -16,7 +16,7 @@ from golden_registry import FileRegistry
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import displays
-from buildmatrix.engines.docker import engine
+from buildmatrix.engines import docker_engine as engine
 from buildmatrix.engines.oci import sandboxes
 from buildmatrix.net import registry_client
 from buildmatrix.preflight import machine

@@ -1,6 +1,6 @@
 """Programs that run a command in a root file system, without a daemon.
 
-Every sandbox has the same surroundings as in `engines.docker.containers`: a read-only root file
+Every sandbox has the same surroundings as in `engines.docker_containers`: a read-only root file
 system, `/proc`, a small `/dev`, `/tmp` in memory, the image's environment and account. It has no
 network and no capabilities, and cannot gain any.
 """

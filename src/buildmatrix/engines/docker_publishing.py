@@ -19,9 +19,9 @@ import msgspec
 from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.engines.docker import bake
-from buildmatrix.engines.docker.bake import Baker
-from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, explain
+from buildmatrix.engines import docker_bake as bake
+from buildmatrix.engines.docker_bake import Baker
+from buildmatrix.engines.docker_command import OWN_DRIVER, DockerCommand, explain
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.engines.oci.images import push_content, repositories
 from buildmatrix.engines.process import plain, writing

@@ -21,8 +21,8 @@ from msgspec import Struct
 from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.engines.docker.command import DockerCommand, explain, lost_its_cache
-from buildmatrix.engines.docker.follow import Follower, messages
+from buildmatrix.engines.docker_command import DockerCommand, explain, lost_its_cache
+from buildmatrix.engines.docker_follow import Follower, messages
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.engines.process import Watch, writing
 from buildmatrix.images.documents import Execution, configuration_of

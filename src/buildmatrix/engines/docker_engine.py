@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from buildmatrix.base.child import scratch, user_environment
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
-from buildmatrix.engines.docker import bake
-from buildmatrix.engines.docker.bake import Baker
-from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, unusable
+from buildmatrix.engines import docker_bake as bake
+from buildmatrix.engines.docker_bake import Baker
+from buildmatrix.engines.docker_command import OWN_DRIVER, DockerCommand, unusable
 from buildmatrix.engines.model import (
     INVENTORY,
     NO_DEVICES,
@@ -32,7 +32,7 @@ from buildmatrix.engines.model import (
 from buildmatrix.engines.process import writing
 
 if TYPE_CHECKING:
-    from buildmatrix.engines.docker.containers import Daemon
+    from buildmatrix.engines.docker_containers import Daemon
 
 
 class DockerEngine:
@@ -89,7 +89,7 @@ class DockerEngine:
         return self._daemon().image(reference)
 
     def _daemon(self) -> Daemon:
-        from buildmatrix.engines.docker.containers import Daemon
+        from buildmatrix.engines.docker_containers import Daemon
 
         return Daemon(self._command.host(), self._environment, lambda: self._processes.cancelled)
 
@@ -187,7 +187,7 @@ class DockerEngine:
         tagged: bool = True,
     ) -> Pushed:
         """Publish each image from this machine or through its builder; see `Engine.push`."""
-        from buildmatrix.engines.docker.publishing import Publisher
+        from buildmatrix.engines.docker_publishing import Publisher
 
         publisher = Publisher(self._command, self._baker, self.export, surroundings, progress)
         return publisher.push(jobs, tagged=tagged)

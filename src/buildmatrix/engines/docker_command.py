@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.engines.docker.follow import FailedStep, is_scan
+from buildmatrix.engines.docker_follow import FailedStep, is_scan
 from buildmatrix.engines.process import Processes, Watch, shorten
 
 #: Exit status of buildx for gRPC's ResourceExhausted (docker/buildx, cmd/buildx/main.go).

@@ -1,1 +1,0 @@
-"""Docker with BuildKit: built by `docker buildx bake`, run and inspected by the Docker SDK."""
