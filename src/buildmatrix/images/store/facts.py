@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.base.data import replace
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
 from buildmatrix.facts.inventory.workers import Watch, ignore_progress
@@ -50,7 +51,7 @@ MAX_RECENT = 16
 MAX_RECORDS = 2_000
 #: Key of these: the key of each folder's facts, the last one scanned last, and its RECORDs.
 _RECENT = "recent folders"
-_RECENT_DECODER = msgspec.msgpack.Decoder(dict[bytes, frozenset[bytes]])
+_RECENT_DECODER = msgspec.msgpack.Decoder(prepare_type(dict[bytes, frozenset[bytes]]))
 
 
 def file_digest(path: Path) -> str:
