@@ -23,6 +23,7 @@ from buildmatrix.catalogue.entries import (
 )
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.model import (
+    WHOLE,
     Confidence,
     DistributionMatch,
     Evidence,
@@ -38,9 +39,6 @@ from buildmatrix.catalogue.model import (
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
-
-#: Kinds of distributions that have one build for all.
-_WHOLE = ("native", "pure", "meta")
 
 
 class LibraryMatch(Struct, frozen=True):
@@ -121,7 +119,7 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     entries = list(catalogue.distributions.find(name))
     if name.startswith(CONDA_PREFIX):
         plain = catalogue.distributions.find(distribution_name(name.removeprefix(CONDA_PREFIX)))
-        entries += (owned for owned in plain if owned.entry.kind in _WHOLE)
+        entries += (owned for owned in plain if owned.entry.kind in WHOLE)
     named, built = [], []
     for owned in entries:
         _, separator, wanted = owned.glob.partition("+")

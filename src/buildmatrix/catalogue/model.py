@@ -225,6 +225,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 DistributionKind = Literal[
     "native", "pure", "meta", "default-build", "embedded", "multi-backend", "with-extra"
 ]
+#: Kinds of distributions of which every build is for the backend of their entry.
+WHOLE: tuple[DistributionKind, ...] = ("native", "pure", "meta")
 
 #: `use` another distribution, `remove` it, take the same name from another `index`, `keep` it,
 #: or `set` a variable of the environment in which it is installed.

@@ -10,7 +10,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.model import WHOLE, Evidence
 from buildmatrix.commands.audit_symbols import Edge, add_tables
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.merge import MergedPaths, merge
@@ -246,7 +246,7 @@ def _known_packages(lock: Lock, catalogue: Catalogue) -> tuple[Package, ...]:
         if (isinstance(package, CondaPackage) and package.file is not None)
         or (
             (match := distribution(package.name, package.version, catalogue)) is not None
-            and match.kind in ("native", "pure", "meta")
+            and match.kind in WHOLE
         )
     )
 

@@ -19,6 +19,7 @@ from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import WHOLE
 from buildmatrix.judge.acceptance import FailOn
 from buildmatrix.judge.evidence import title
 from buildmatrix.judge.subject import Subject, locked
@@ -28,7 +29,7 @@ from buildmatrix.reports.diff import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.sources.resolved import Resolved
 
 #: Kinds of distributions whose versions are made for their own backend.
-_OWN = ("native", "pure", "meta", "embedded")
+_OWN = (*WHOLE, "embedded")
 
 
 class _TargetPackage(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, size
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.catalogue.model import WHOLE, DistributionMatch
 from buildmatrix.facts.inventory.model import Inventory, Unparsed
 from buildmatrix.judge.evidence import HELD
 from buildmatrix.judge.locks import Wheels
@@ -32,7 +32,7 @@ DECISIVE: tuple[Gain, ...] = ("verdict", "amount")
 _NAMED = ("bundled", "tool")
 
 #: Kinds of distributions that hold what their name says, and nothing of another vendor's.
-_WHOLLY = ("native", "pure", "meta", "default-build")
+_WHOLLY = (*WHOLE, "default-build")
 
 
 class Unopened(Struct, frozen=True):
@@ -199,7 +199,7 @@ def _gain(
             if is_unlined and (left.closed or left.unlinked):
                 return "verdict"
             return "detail" if left.has_more else None
-        if match.weight == "strong" and match.kind in ("native", "pure", "meta") and is_unfit:
+        if match.weight == "strong" and match.kind in WHOLE and is_unfit:
             return None
     if verdict.may_be == "broken" and left.python:
         # An import that survives the failure would not be broken by it.

@@ -11,7 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import parse_version, version_or_none
 from buildmatrix.base.text import count, listing, shown
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle
+from buildmatrix.catalogue.model import WHOLE, DistributionMatch, Evidence, demangle
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge import fixes
@@ -311,7 +311,7 @@ def _vulnerability_fix(
         and subject.is_foreign(match)
         and subject.backend not in match.tolerated_in
         and match.weight == "strong"
-        and match.kind in ("native", "pure", "meta")
+        and match.kind in WHOLE
         and not is_by_local_version(match)
     ):
         way = fixes.fix(subject, present.name, present.version, "BM801")
