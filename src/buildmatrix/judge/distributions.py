@@ -167,7 +167,6 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
         if not subject.counts(present, match):
             continue
         name = title(subject.backend, subject.catalogue)
-        is_proof = match.weight == "strong" and not _is_locked_pin(present, match)
         yield _finding(
             "BM103",
             subject,
@@ -175,17 +174,19 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
             match,
             f"{name_with_size(present)} is for {name} {line}, and this target is for {name} "
             f"{expected}: libraries of two lines do not work together",
-            severity="error" if is_proof else "warning",
+            severity="error" if _proves_line(present, match) else "warning",
             fix=line_fix(subject, present.name, present.version, expected),
         )
 
 
-def _is_locked_pin(present: Present, match: DistributionMatch) -> bool:
-    """Return True for a meta package in a lock of conda: what it pins is in the lock itself.
+def _proves_line(present: Present, match: DistributionMatch) -> bool:
+    """Return True if the toolkit of a match is that of installed libraries.
 
-    Channels mix: NVIDIA's packages for 11.8 take conda-forge's libcufile, which requires 12.5.
+    What a meta package in a lock of conda pins is in the lock itself, and channels mix: NVIDIA's
+    packages for 11.8 take conda-forge's libcufile, which requires 12.5.
     """
-    return match.kind == "meta" and present.name.startswith(CONDA_PREFIX)
+    is_pin = match.kind == "meta" and present.name.startswith(CONDA_PREFIX)
+    return match.weight == "strong" and not is_pin
 
 
 # BM104: the default index's build was chosen, but this backend needs another one.
@@ -398,8 +399,7 @@ def check_two_lines(subject: Subject) -> Iterator[Finding]:
     """At most one finding, at the line that has fewer distributions or is not the target's."""
     lines: dict[str, list[tuple[Present, DistributionMatch]]] = {}
     for present, match in subject.matches:
-        is_proof = match.weight == "strong" and not _is_locked_pin(present, match)
-        if match.backend == subject.backend and is_proof and match.toolkit:
+        if match.backend == subject.backend and match.toolkit and _proves_line(present, match):
             lines.setdefault(match.toolkit, []).append((present, match))
     if len(lines) < 2:
         return
