@@ -7,7 +7,8 @@ that write locks use none of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 #: Lists and tables within one another; locks have seven.
@@ -42,16 +43,26 @@ def parse_yaml(text: str) -> Value:
 
     loader: Any = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
     try:
-        return _build(yaml.parse(text, Loader=loader))
+        with yaml_errors():
+            return _build(yaml.parse(text, Loader=loader))
+    except RecursionError as error:
+        raise YamlError("it nests too deeply") from error
+
+
+@contextmanager
+def yaml_errors() -> Iterator[None]:
+    """Raise `YamlError` for what PyYAML raises of a text that is not YAML."""
+    import yaml
+
+    try:
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
         raise YamlError(str(error.problem or error.context), *place) from error
-    except RecursionError as error:
-        raise YamlError("it nests too deeply") from error
+    except YamlError:
+        raise
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        if isinstance(error, YamlError):
-            raise
         # Characters that YAML does not have, and numbers in escapes and in `%YAML`.
         raise YamlError(str(error).splitlines()[0]) from error
 

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.strict_yaml import YamlError, yaml_errors
 from buildmatrix.base.text import without_login
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (
@@ -162,19 +163,14 @@ def _root(text: str, label: str) -> yaml.Node:
     hint = "name an environment of conda, such as `conda env export` writes"
     try:
         # Scalars are not converted: their text counts, even if it looks like a date or a number.
-        root = yaml.compose(text, Loader=yaml.BaseLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else None
-        column = mark.column + 1 if mark is not None else None
-        message = f"this is not YAML: {error.problem or error.context}"
-        raise SpecError([Problem(message, label, line, column, hint)]) from error
+        with yaml_errors():
+            root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except YamlError as error:
+        place = error.line or None, error.column or None
+        message = f"this is not YAML: {error}"
+        raise SpecError([Problem(message, label, *place, hint)]) from error
     except RecursionError as error:
         raise SpecError([Problem("this environment is nested too deeply", label)]) from error
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # Characters that YAML does not have, and numbers in escapes and in `%YAML`.
-        message = str(error).splitlines()[0]
-        raise SpecError([Problem(f"this is not YAML: {message}", label, hint=hint)]) from error
     if not isinstance(root, yaml.MappingNode) or _value(root, "dependencies") is None:
         problem = "this is not a conda environment: it has no `dependencies`"
         raise SpecError([Problem(problem, label, hint=hint)])
