@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
-from buildmatrix.base.text import shown
+from buildmatrix.base.text import listing, shown
 from buildmatrix.base.toml import mapping, string, strings, tool_table
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import address_of, format_extras
@@ -104,11 +103,8 @@ def _unread_of_pixi(project: Project) -> tuple[Unread, ...]:
     if not names:
         return ()
     line = line_of_key(project.text, next(iter(names)), "tool.pixi.dependencies")
-    first = ", ".join(shown(name)[:_LONGEST_NAME] for name in islice(names, _NAMED))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    reason = (
-        f"pixi installs {first}{more} by `[tool.pixi]`, which is not read here; audit pixi.lock"
-    )
+    named = listing((shown(name)[:_LONGEST_NAME] for name in names), _NAMED)
+    reason = f"pixi installs {named} by `[tool.pixi]`, which is not read here; audit pixi.lock"
     return (Unread(f"{project.label}:{line}", reason),)
 
 
