@@ -106,6 +106,16 @@ def test_a_name_for_dlopen_is_optional() -> None:
     assert verdict("cpu", tree, "demo").verdict == "optional"
 
 
+def test_a_bundled_loader_is_named_once() -> None:
+    name = "libOpenCL-5519dec5.so.1.0.0"
+    tree = image(
+        file("demo/_cl.abi3.so", elf(needed=[name]), "demo 1"),
+        file(f"demo.libs/{name}", elf(name), "demo 1"),
+    )
+    reason = verdict("cpu", tree, "demo").reason
+    assert reason == f"it reaches for {name} (libOpenCL.so.1.0.0) when asked to"
+
+
 def test_a_vendors_own_distribution_is_bloat_elsewhere_whatever_its_size() -> None:
     tree = image(
         installed=["nvidia-cuda-runtime-cu12 12.9.79"], sizes={"nvidia-cuda-runtime-cu12": 9_600}
