@@ -17,7 +17,7 @@ from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.data import replace
-from buildmatrix.base.errors import BuildmatrixError, Problem, SpecError, UsageError
+from buildmatrix.base.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers
 from buildmatrix.base.progress import Silent
 from buildmatrix.base.text import printable
@@ -28,7 +28,7 @@ from buildmatrix.facts.trees.base import Closing
 from buildmatrix.locks.lookup import Recent
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.preview import packages_of, resolve
-from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.projects import no_project_table, read_project
 from buildmatrix.locks.requirement_files import add_file, check
 from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.taken import is_package
@@ -99,8 +99,7 @@ def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
     poetry = tool_table(project.document, "poetry")
     table = project.document.get("project", poetry if is_locked else None)
     if not isinstance(table, dict):
-        hint = "name a requirements file instead"
-        raise SpecError([Problem("there is no table `[project]`", str(path), hint=hint)])
+        raise no_project_table(project)
     inputs.name, inputs.version = string(table.get("name")), string(table.get("version"))
     requires_python = table.get("requires-python")
     inputs.requires_python = requires_python if isinstance(requires_python, str) else None

@@ -284,8 +284,8 @@ def _optional(
     ]
     if opened:
         # A library that a wheel bundles and links is there under its name with a hash, too.
-        names = [name for name in opened if not any(one.startswith(f"{name} (") for one in opened)]
-        return "optional", f"it reaches for {listing(names)} when asked to"
+        once = [name for name in opened if not any(one.startswith(f"{name} (") for one in opened)]
+        return "optional", f"it reaches for {listing(once)} when asked to"
     for used in tree.imports.get(item.owner, ()) if dormant is None else ():
         # Harmless distributions (by the catalogue) may look for other parts of their own vendor.
         own = match is not None and match.vendor == used.match.vendor

@@ -100,6 +100,13 @@ def read_project(path: Path, label: str) -> Project:
     )
 
 
+def no_project_table(project: Project) -> SpecError:
+    """Return the error of a file without a `[project]` table, which says what to name instead."""
+    poetry = "poetry" in mapping(project.document.get("tool"))
+    hint = f"name its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
+    return SpecError([Problem("there is no `[project]` table", project.label, hint=hint)])
+
+
 def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement, ...]:
     """Return the requirements of parts, with the project's own extras expanded, as pip and uv do.
 

@@ -21,6 +21,7 @@ from buildmatrix.locks.projects import (
     ProjectRequirement,
     expand,
     line_of_key,
+    no_project_table,
     reachable_parts,
     read_project,
 )
@@ -109,14 +110,12 @@ def _unread_of_pixi(project: Project) -> tuple[Unread, ...]:
 
 
 def _check_table(project: Project, selection: LockSelection) -> None:
-    """Raise `SpecError` if a missing table `[project]` is needed for the requirements."""
+    """Raise `SpecError` if a missing `[project]` table is needed for the requirements."""
     if isinstance(project.document.get("project"), dict):
         return
     if selection.groups and not selection.extras:
         return  # PEP 735: groups need no project.
-    poetry = "poetry" in mapping(project.document.get("tool"))
-    hint = f"name its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
-    raise SpecError([Problem("there is not a table `[project]`", project.label, hint=hint)])
+    raise no_project_table(project)
 
 
 def _problems(project: Project, selection: LockSelection, for_image: bool) -> Iterator[Problem]:

@@ -437,7 +437,7 @@ def test_a_pyproject_without_a_project_table_is_an_error_and_no_empty_lock(tmp_p
     write(tmp_path, "[tool.ruff]\n", "pyproject.toml")
     problem = error(tmp_path, target(requirements=(), pyproject="pyproject.toml"))
     assert isinstance(problem, SpecError)
-    assert "pyproject.toml: there is not a table `[project]`" in problem.message
+    assert "pyproject.toml: there is no `[project]` table" in problem.message
 
 
 def test_a_python_that_a_later_patch_satisfies_is_accepted(

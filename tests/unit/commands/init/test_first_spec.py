@@ -131,7 +131,7 @@ def test_a_pyproject_gives_name_version_and_python(tmp_path, requires, version, 
 @pytest.mark.parametrize(
     ("name", "data", "times", "part"),
     [
-        ("pyproject.toml", b"[tool.x]\n", 1, r"no table `\[project\]`"),
+        ("pyproject.toml", b"[tool.x]\n", 1, r"no `\[project\]` table"),
         ("pyproject.toml", b"[project\n", 1, "not TOML"),
         ("requirements.txt", b"\xff", 1, "not UTF-8"),
         ("requirements.txt", b"#", (16 << 20) + 1, "larger than 16 MiB"),
