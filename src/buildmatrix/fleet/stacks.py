@@ -335,10 +335,15 @@ class Stacks:
                 self._stacks.move_to_end(key)
                 return stack
         data = self._store.get(key)
-        stack = _STACK.decode(decompress(data)) if data is not None else None
-        if stack is None:
-            stack = _make_stack(configuration, blobs, question, whole.labels, reader)
-            self._store.put(key, compress(msgspec.msgpack.encode(stack)))
+        if data is None:
+            # Workers begin with images of the same few stacks: one makes a stack, the others wait.
+            with self._store.making(key):
+                data = self._store.get(key)
+                if data is None:
+                    made = _make_stack(configuration, blobs, question, whole.labels, reader)
+                    data = compress(msgspec.msgpack.encode(made))
+                    self._store.put(key, data)
+        stack = _STACK.decode(decompress(data))
         with self._lock:
             self._stacks[key] = stack
             while sum(item.below.size for item in self._stacks.values()) > MOST_BYTES:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
@@ -18,17 +20,20 @@ from test_python_loading import ELF
 
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.listing import RecordedLookups
-from buildmatrix.fleet import context
+from buildmatrix.fleet import context, stacks
 from buildmatrix.fleet.context import WorkerContext
 from buildmatrix.fleet.judging import ImageQuestion, judge
 from buildmatrix.fleet.model import Subject, WorkerSettings
 from buildmatrix.fleet.stacks import Stacks, is_relevant_variable
 from buildmatrix.fleet.work import judge_image, resolve
 from buildmatrix.images.image import LayerReader
+from buildmatrix.images.store.cache import Store
 from buildmatrix.matrix.model import NodeClass, Position
 from buildmatrix.reports.fleet import FleetResult
 
 RESULTS = Stacks.results
+MAKE_STACK = stacks._make_stack
+GET = Store.get
 SITE = "opt/venv/lib/python3.11/site-packages"
 SETTINGS = WorkerSettings(
     store="",
@@ -268,3 +273,34 @@ def test_every_variable_that_is_asked_for_counts(server: ImageRegistry) -> None:
     worker.close()
     assert {"LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} <= asked
     assert [name for name in asked if not is_relevant_variable(name, worker.catalogue)] == []
+
+
+def test_a_stack_that_two_workers_miss_at_once_is_made_by_one(
+    server: ImageRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    both_missed = threading.Barrier(2)
+    waited = threading.local()
+
+    def counted(*args: object) -> object:
+        made.append(1)
+        return MAKE_STACK(*args)
+
+    def get(store: Store, key: str) -> bytes | None:
+        data = GET(store, key)
+        if key.startswith("stack") and not hasattr(waited, "once"):
+            waited.once = True
+            assert data is None
+            both_missed.wait()
+        return data
+
+    monkeypatch.setattr("buildmatrix.fleet.stacks._make_stack", counted)
+    monkeypatch.setattr(Store, "get", get)
+    images = []
+    for number in range(2):
+        push(server, [[("app/main.py", b"%d" % number)]], {})
+        images.append(resolve(SETTINGS, Subject(reference=f"{server.host}/app:1", places=())))
+    with ThreadPoolExecutor(2) as workers:
+        done = list(workers.map(lambda image: judge_image(SETTINGS, image), images))
+    assert [item.results[0].state for item in done] == ["failed", "failed"]
+    assert made == [1]

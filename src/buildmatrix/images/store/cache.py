@@ -12,9 +12,9 @@ An entry may have a seal in place of its SHA-256, for a folder that others may h
 `buildmatrix.sources.state_folder`). The user's own cache has none: anyone who can write there can
 do anything.
 
-No locks. An entry is written to a temporary file and renamed. If two runs write the same entry,
-the last one wins, and both are valid. A cache that cannot be read or written never fails a run; it
-is reported once.
+No locks for entries. An entry is written to a temporary file and renamed. If two runs write the
+same entry, the last one wins, and both are valid. A cache that cannot be read or written never
+fails a run; it is reported once.
 
 A store shared by many machines (`store.shared`) may back the folder, for all kinds of entries or
 for some. Entries missing in the folder are looked up there, and new ones are written to both. If
@@ -23,6 +23,7 @@ the shared store is on a local disk, only it has the entry: a second file would 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import logging
@@ -31,8 +32,8 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -325,6 +326,26 @@ class Store:
         """Store a value that msgspec can encode; see `put`."""
         if self.is_enabled:
             self.put(key, msgspec.msgpack.encode(value))
+
+    @contextmanager
+    def making(self, key: str) -> Iterator[None]:
+        """Wait until no other thread or process of this machine makes the entry `key`.
+
+        For entries that take long, and that many processes miss at once. The system ends the wait
+        for a process that is killed. Without a folder, or without its locks, nothing is waited for.
+        """
+        path = self.path(key)
+        with ExitStack() as held:
+            if path is not None:
+                lock = path.with_name(f".{path.name}.lock")
+                with suppress(OSError):
+                    lock.parent.mkdir(parents=True, exist_ok=True)
+                    fcntl.flock(held.enter_context(lock.open("ab")), fcntl.LOCK_EX)
+            yield
+            if path is not None:
+                # A process that comes later finds the entry, and needs no lock.
+                with suppress(OSError):
+                    lock.unlink()
 
     def remove(self, key: str) -> None:
         """Remove an entry."""
