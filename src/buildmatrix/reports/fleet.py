@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -288,14 +286,6 @@ class Image(Struct, frozen=True):
         return not self.is_failed and any(result.state == "undecided" for result in self.results)
 
 
-def images(results: Iterable[FleetResult]) -> Sequence[Image]:
-    """The images that results are about, in their order."""
-    grouped: dict[tuple[str, ...], list[FleetResult]] = {}
-    for result in results:
-        grouped.setdefault((result.kind, *result.key[:3]), []).append(result)
-    return [Image(tuple(group)) for group in grouped.values()]
-
-
 # Unusable bytes, as stored by a registry and as transferred by pulls.
 #
 # A layer of many images may be unused in one and needed by another. So each distinct layer counts
@@ -328,46 +318,6 @@ class PullTotals(Struct, frozen=True, kw_only=True):
     unusable_running: int = 0
 
 
-def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
-    """Add up the distinct layers of results."""
-    sizes: dict[str, int] = {}
-    unusable: dict[str, list[int]] = {}
-    undecided: set[str] = set()
-    for result in results:
-        # An image may have a layer twice: what lies below is hidden there, and counts above.
-        own: dict[str, int] = {}
-        for layer in result.layers:
-            sizes[layer.digest] = max(sizes.get(layer.digest, 0), layer.size)
-            sum_ = own.get(layer.digest, 0) + layer.unusable_size
-            own[layer.digest] = min(sum_, layer.size)
-        if result.state == "undecided":
-            undecided.update(own)
-            continue
-        for digest, size in own.items():
-            unusable.setdefault(digest, []).append(size)
-    least = {digest: min(held) for digest, held in unusable.items()}
-    return LayerTotals(
-        layers=len(sizes),
-        size=sum(sizes.values()),
-        unusable=sum(least.values()),
-        unusable_open=sum(least.get(digest, 0) for digest in undecided),
-        unusable_in_some=sum(max(held) - min(held) for held in unusable.values()),
-    )
-
-
-def pull_totals(images: Iterable[Image]) -> PullTotals:
-    """Add up the pulls of images."""
-    every = tuple(images)
-    return PullTotals(
-        images=len(every),
-        size=sum(image.download for image in every),
-        unusable=sum(image.unusable for image in every),
-        containers=sum(image.containers for image in every),
-        running=sum(image.containers * image.download for image in every),
-        unusable_running=sum(image.containers * image.unusable for image in every),
-    )
-
-
 # Vendors
 
 
@@ -383,45 +333,12 @@ class VendorTotals(Struct, frozen=True):
     unusable: int
 
 
-def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
-    """Sort vendors by unusable bytes, descending."""
-    by_vendor: dict[str, list[VendorBytes]] = {}
-    for result in results:
-        for held in result.vendors:
-            by_vendor.setdefault(held.vendor, []).append(held)
-    rows = (
-        VendorTotals(
-            vendor,
-            len(every),
-            sum(held.wasted > 0 for held in every),
-            sum(held.size for held in every),
-            sum(held.wasted for held in every),
-        )
-        for vendor, every in by_vendor.items()
-    )
-    return sorted(rows, key=lambda row: (-row.unusable, -row.size, row.vendor))
-
-
 # Images with the most unusable bytes
 
 
 def running(result: FleetResult) -> int:
     """Unused bytes that its containers have pulled: as if each had pulled it once."""
     return result.containers * result.unusable_download
-
-
-def sort_by_bytes(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
-    """Sort results with unused bytes by the unused bytes of a pull, descending."""
-    wasteful = [result for result in results if result.unusable or result.unusable_download]
-    return sorted(
-        wasteful, key=lambda item: (-item.unusable_download, -item.unusable, item.title, item.key)
-    )
-
-
-def sort_by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
-    """Sort running results by the unused bytes of all their containers, descending."""
-    wasteful = [result for result in results if running(result)]
-    return sorted(wasteful, key=lambda item: (-running(item), item.title, item.key))
 
 
 # Owners
@@ -437,23 +354,6 @@ class OwnerTotals(Struct, frozen=True):
     undecided: int
 
 
-def owner_totals(images: Iterable[Image]) -> Sequence[OwnerTotals]:
-    """Each owner, with the most unused bytes in pulls first."""
-    by_owner: dict[str, list[Image]] = {}
-    for image in images:
-        by_owner.setdefault(image.owner, []).append(image)
-    totals = (
-        OwnerTotals(
-            owner,
-            pull_totals(of_owner),
-            sum(image.is_failed for image in of_owner),
-            sum(image.is_undecided for image in of_owner),
-        )
-        for owner, of_owner in by_owner.items()
-    )
-    return sorted(totals, key=lambda item: (-item.pulls.unusable, -item.failed, item.owner))
-
-
 class OwnerDrift(Struct, frozen=True):
     """Changes for one owner since an earlier report."""
 
@@ -464,16 +364,3 @@ class OwnerDrift(Struct, frozen=True):
     better: int
     #: Unused bytes in pulls of all images; negative for less.
     more: int
-
-
-def owner_drift(drift: FleetDrift) -> Sequence[OwnerDrift]:
-    """Return owners with changes, by growth of their pulls, descending."""
-    by_owner: dict[str, list[FleetChange]] = {}
-    for change in drift.changes:
-        by_owner.setdefault(change.owner, []).append(change)
-    rows = []
-    for owner, of_owner in by_owner.items():
-        kinds = Counter(change.change for change in of_owner)
-        numbers = kinds["new"], kinds["gone"], kinds["worse"], kinds["better"]
-        rows.append(OwnerDrift(owner, *numbers, sum(map(bytes_more, of_owner))))
-    return sorted(rows, key=lambda row: (-row.more, -row.worse, row.owner))

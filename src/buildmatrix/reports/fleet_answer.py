@@ -12,16 +12,25 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from buildmatrix.base.text import count
+from buildmatrix.judge.composition import VendorBytes
 from buildmatrix.judge.model import NODE_STATES, SEVERITY_RANK, NodeState
 from buildmatrix.judge.registry import rule_of
-from buildmatrix.reports import fleet
 from buildmatrix.reports.fleet import (
+    FleetChange,
     FleetFinding,
     FleetFit,
     FleetReport,
     FleetResult,
     FleetState,
+    Image,
+    LayerTotals,
+    OwnerDrift,
+    OwnerTotals,
+    PullTotals,
+    VendorTotals,
+    bytes_more,
     finding_order,
+    running,
 )
 
 # Causes shared by many images, each with one fix
@@ -74,15 +83,6 @@ def cause_key(finding: FleetFinding) -> Key:
 def counts(finding: FleetFinding) -> bool:
     """Return True if the finding asks for action."""
     return finding.waived is None and finding.severity != "note"
-
-
-def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
-    """Sort causes: errors before warnings, then by bytes, then by images."""
-    gathered: dict[Key, list[tuple[FleetFinding, FleetResult]]] = {}
-    for result in results:
-        for finding in filter(counts, result.findings):
-            gathered.setdefault(cause_key(finding), []).append((finding, result))
-    return sorted((_cause(key, said) for key, said in gathered.items()), key=_place)
 
 
 def _cause(key: Key, said: Sequence[tuple[FleetFinding, FleetResult]]) -> FleetCause:
@@ -138,27 +138,6 @@ class NodeAnswer(Struct, frozen=True):
     def open(self) -> int:
         """Images of which it is not known whether they break."""
         return len(self.unknown) + len(self.states.get("undecided", ()))
-
-
-def node_answers(report: FleetReport) -> Sequence[NodeAnswer]:
-    """Return the answers for the node classes that were asked about, then for those that images run
-    on.
-    """
-    asked = report.would_run_on
-    fits: dict[str, list[tuple[FleetFit, FleetResult]]] = {node: [] for node in asked}
-    unknown: dict[str, list[FleetResult]] = {}
-    for result in report.results:
-        for fit in result.fits:
-            fits.setdefault(fit.node, []).append((fit, result))
-        judged = {fit.node for fit in result.fits}
-        for node in dict.fromkeys((*asked, *result.node_classes)):
-            if node not in judged:
-                unknown.setdefault(node, []).append(result)
-    others = sorted({*fits, *unknown} - {*asked})
-    return [
-        _answer(node, node in asked, fits.get(node, ()), unknown.get(node, ()))
-        for node in (*asked, *others)
-    ]
 
 
 def _answer(
@@ -229,6 +208,18 @@ def reason(result: FleetResult) -> str:
 # All answers
 
 
+def pull_totals(images: Sequence[Image]) -> PullTotals:
+    """Add up the pulls of images."""
+    return PullTotals(
+        images=len(images),
+        size=sum(image.download for image in images),
+        unusable=sum(image.unusable for image in images),
+        containers=sum(image.containers for image in images),
+        running=sum(image.containers * image.download for image in images),
+        unusable_running=sum(image.containers * image.unusable for image in images),
+    )
+
+
 @dataclass(frozen=True)
 class FleetAnswer:
     """Summary of a report; each part is computed on first use."""
@@ -236,9 +227,12 @@ class FleetAnswer:
     report: FleetReport
 
     @cached_property
-    def images(self) -> Sequence[fleet.Image]:
-        """Each image once."""
-        return fleet.images(self.report.results)
+    def images(self) -> Sequence[Image]:
+        """Each image once, in the order of the report."""
+        grouped: dict[tuple[str, ...], list[FleetResult]] = {}
+        for result in self.report.results:
+            grouped.setdefault((result.kind, *result.key[:3]), []).append(result)
+        return [Image(tuple(group)) for group in grouped.values()]
 
     @cached_property
     def failed(self) -> int:
@@ -251,44 +245,114 @@ class FleetAnswer:
         return sum(image.is_undecided for image in self.images)
 
     @cached_property
-    def layers(self) -> fleet.LayerTotals:
+    def layers(self) -> LayerTotals:
         """Every distinct layer once."""
-        return fleet.layer_totals(self.report.results)
+        sizes: dict[str, int] = {}
+        unusable: dict[str, list[int]] = {}
+        undecided: set[str] = set()
+        for result in self.report.results:
+            # An image may have a layer twice: what lies below is hidden there, and counts above.
+            own: dict[str, int] = {}
+            for layer in result.layers:
+                sizes[layer.digest] = max(sizes.get(layer.digest, 0), layer.size)
+                sum_ = own.get(layer.digest, 0) + layer.unusable_size
+                own[layer.digest] = min(sum_, layer.size)
+            if result.state == "undecided":
+                undecided.update(own)
+                continue
+            for digest, size in own.items():
+                unusable.setdefault(digest, []).append(size)
+        least = {digest: min(held) for digest, held in unusable.items()}
+        return LayerTotals(
+            layers=len(sizes),
+            size=sum(sizes.values()),
+            unusable=sum(least.values()),
+            unusable_open=sum(least.get(digest, 0) for digest in undecided),
+            unusable_in_some=sum(max(held) - min(held) for held in unusable.values()),
+        )
 
     @cached_property
-    def pulls(self) -> fleet.PullTotals:
+    def pulls(self) -> PullTotals:
         """Every image once, and once for each of its containers."""
-        return fleet.pull_totals(self.images)
+        return pull_totals(self.images)
 
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
-        """By unused bytes of a pull."""
-        return fleet.sort_by_bytes(self.report.results)
+        """Results with unused bytes, by the unused bytes of a pull."""
+        return sorted(
+            (item for item in self.report.results if item.unusable or item.unusable_download),
+            key=lambda item: (-item.unusable_download, -item.unusable, item.title, item.key),
+        )
 
     @cached_property
     def worst_running(self) -> Sequence[FleetResult]:
         """By the same times the containers that run it."""
-        return fleet.sort_by_containers(self.report.results)
+        wasteful = filter(running, self.report.results)
+        return sorted(wasteful, key=lambda item: (-running(item), item.title, item.key))
 
     @cached_property
     def causes(self) -> Sequence[FleetCause]:
-        """Fixes to make, the most effective first."""
-        return causes(self.report.results)
+        """Fixes to make, the most effective first: errors, then by bytes, then by images."""
+        gathered: dict[Key, list[tuple[FleetFinding, FleetResult]]] = {}
+        for result in self.report.results:
+            for finding in filter(counts, result.findings):
+                gathered.setdefault(cause_key(finding), []).append((finding, result))
+        return sorted((_cause(key, said) for key, said in gathered.items()), key=_place)
 
     @cached_property
     def nodes(self) -> Sequence[NodeAnswer]:
-        """Failures by node class."""
-        return node_answers(self.report)
+        """The node classes that were asked about, then those that images run on."""
+        asked = self.report.would_run_on
+        fits: dict[str, list[tuple[FleetFit, FleetResult]]] = {node: [] for node in asked}
+        unknown: dict[str, list[FleetResult]] = {}
+        for result in self.report.results:
+            for fit in result.fits:
+                fits.setdefault(fit.node, []).append((fit, result))
+            judged = {fit.node for fit in result.fits}
+            for node in dict.fromkeys((*asked, *result.node_classes)):
+                if node not in judged:
+                    unknown.setdefault(node, []).append(result)
+        others = sorted({*fits, *unknown} - {*asked})
+        return [
+            _answer(node, node in asked, fits.get(node, ()), unknown.get(node, ()))
+            for node in (*asked, *others)
+        ]
 
     @cached_property
-    def owners(self) -> Sequence[fleet.OwnerTotals]:
-        """By owner."""
-        return fleet.owner_totals(self.images)
+    def owners(self) -> Sequence[OwnerTotals]:
+        """Each owner, with the most unused bytes in pulls first."""
+        by_owner: dict[str, list[Image]] = {}
+        for image in self.images:
+            by_owner.setdefault(image.owner, []).append(image)
+        totals = (
+            OwnerTotals(
+                owner,
+                pull_totals(of_owner),
+                sum(image.is_failed for image in of_owner),
+                sum(image.is_undecided for image in of_owner),
+            )
+            for owner, of_owner in by_owner.items()
+        )
+        return sorted(totals, key=lambda item: (-item.pulls.unusable, -item.failed, item.owner))
 
     @cached_property
-    def vendors(self) -> Sequence[fleet.VendorTotals]:
-        """By vendor."""
-        return fleet.vendor_totals(self.report.results)
+    def vendors(self) -> Sequence[VendorTotals]:
+        """Each vendor, with the most unused bytes first."""
+        by_vendor: dict[str, list[VendorBytes]] = {}
+        for result in self.report.results:
+            for held in result.vendors:
+                by_vendor.setdefault(held.vendor, []).append(held)
+        rows = (
+            VendorTotals(
+                vendor,
+                len(every),
+                sum(held.wasted > 0 for held in every),
+                sum(held.size for held in every),
+                sum(held.wasted for held in every),
+            )
+            for vendor, every in by_vendor.items()
+        )
+        return sorted(rows, key=lambda row: (-row.unusable, -row.size, row.vendor))
 
     @cached_property
     def undecided(self) -> Sequence[ReasonGroup]:
@@ -302,9 +366,17 @@ class FleetAnswer:
         return _group((item.left_out, item) for item in self.report.results if item.left_out)
 
     @cached_property
-    def owner_drift(self) -> Sequence[fleet.OwnerDrift]:
-        """Changes by owner; none without an earlier report."""
-        return fleet.owner_drift(self.report.drift) if self.report.drift is not None else ()
+    def owner_drift(self) -> Sequence[OwnerDrift]:
+        """Changes by owner, the greatest growth of pulls first; none without an earlier report."""
+        by_owner: dict[str, list[FleetChange]] = {}
+        for change in self.report.drift.changes if self.report.drift is not None else ():
+            by_owner.setdefault(change.owner, []).append(change)
+        rows = []
+        for owner, of_owner in by_owner.items():
+            kinds = Counter(change.change for change in of_owner)
+            numbers = kinds["new"], kinds["gone"], kinds["worse"], kinds["better"]
+            rows.append(OwnerDrift(owner, *numbers, sum(map(bytes_more, of_owner))))
+        return sorted(rows, key=lambda row: (-row.more, -row.worse, row.owner))
 
     @property
     def noun(self) -> str:
