@@ -47,32 +47,21 @@ _MARK = b"a run was here"
 _PATIENCE = 20.0
 
 
-class Release(Struct, frozen=True):
-    """Versions of an installation: different ones may judge an image differently."""
-
-    buildmatrix: str
-    python: str
-    #: Schema of the facts in the store.
-    schema: str
-    #: Digests of the bundled vendor data, and of all sources.
-    catalogue: str
-    sources: str
-
-    def __str__(self) -> str:
-        return (
-            f"buildmatrix {self.buildmatrix} (facts {self.schema}, catalogue {self.catalogue}, "
-            f"sources {self.sources}), Python {self.python}"
-        )
-
-
 @cache
-def find_release() -> Release:
-    """Return the release of this process."""
+def find_release() -> str:
+    """Return the versions of this installation: others may judge an image differently.
+
+    They include the schema of the facts in the store, and digests of the bundled vendor data and
+    of all sources.
+    """
     python = ".".join(platform.python_version_tuple()[:2])
-    return Release(__version__, python, SCHEMA, source_digest("catalogue")[:8], source_digest()[:8])
+    return (
+        f"buildmatrix {__version__} (facts {SCHEMA}, catalogue {source_digest('catalogue')[:8]}, "
+        f"sources {source_digest()[:8]}), Python {python}"
+    )
 
 
-def find_unfit(releases: Mapping[str, Release | BaseException]) -> str:
+def find_unfit(releases: Mapping[str, str | BaseException]) -> str:
     """Return why workers cannot be used, in one sentence; empty if all can."""
     here = find_release()
     for address, release in sorted(releases.items()):
@@ -83,14 +72,14 @@ def find_unfit(releases: Mapping[str, Release | BaseException]) -> str:
             )
         if isinstance(release, BaseException):
             return f"the worker {address} does not say what it runs: {shown(str(release))}"
-        if not isinstance(release, Release):
+        if not isinstance(release, str):
             return f"the worker {address} runs another buildmatrix; install {__version__} there"
         if release != here:
             return describe_difference(address, release, here)
     return ""
 
 
-def describe_difference(address: str, there: Release, here: Release) -> str:
+def describe_difference(address: str, there: str, here: str) -> str:
     """Return the sentence about a worker with another release."""
     return (
         f"the worker {address} runs {there}, and here is {here}: verdicts could differ; install "
@@ -240,7 +229,7 @@ async def prepare_workers(client: Client, where: str, plugin: RunPlugin) -> Mapp
     try:
         # Those that end meanwhile are asked again, or are gone.
         for _ in range(_MOST_ASKED):
-            releases: dict[str, Release | BaseException] = await client.run(
+            releases: dict[str, str | BaseException] = await client.run(
                 find_release, on_error="return"
             )
             if not any(isinstance(release, OSError) for release in releases.values()):
