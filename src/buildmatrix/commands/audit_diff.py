@@ -22,7 +22,6 @@ from buildmatrix.commands.git_revision import Revision, extract_revision, make_r
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.reports.diff import FindingChange
 from buildmatrix.reports.run import Difference, Report, TargetDifference
 from buildmatrix.sources.parse import parse_declared
 from buildmatrix.sources.resolved import Resolved
@@ -170,11 +169,9 @@ def _compare(
             _make_side(ref, target.id, target.backend, old, before),
             _make_side("now", target.id, target.backend, report, now),
         )
-        new += [
-            change.after
-            for change in comparison.finding_changes
-            if change.after is not None and _is_worse(change)
-        ]
+        if comparison.findings is not None:
+            raised = comparison.findings.raised
+            new += [finding for earlier, finding in raised if _is_worse(earlier, finding)]
         differences.append(
             TargetDifference(
                 target.id,
@@ -251,16 +248,13 @@ def _make_side(
     )
 
 
-def _is_worse(change: FindingChange) -> bool:
+def _is_worse(before: Finding | None, now: Finding) -> bool:
     """True if a finding is new, no longer accepted, or more severe than before."""
-    before, after = change.before, change.after
-    if after is None or before is None:
-        return after is not None
-    if after.waived is not None:
+    if before is None:
+        return True
+    if now.waived is not None:
         return False
-    return (
-        before.waived is not None or SEVERITY_RANK[after.severity] > SEVERITY_RANK[before.severity]
-    )
+    return before.waived is not None or SEVERITY_RANK[now.severity] > SEVERITY_RANK[before.severity]
 
 
 def _select_verdicts(

@@ -33,7 +33,6 @@ from buildmatrix.reports.diff import (
     ChangedFinding,
     ComparedSide,
     Comparison,
-    FindingChange,
     FindingChanges,
     LayerChange,
     LayersChange,
@@ -364,17 +363,14 @@ def check_kinds(before: tuple[str, bool | None], after: tuple[str, bool | None])
         )
 
 
-def is_new(change: FindingChange, fail_on: FailOn) -> bool:
-    """True if a finding fails a run now and did not before."""
-    if change.after is None or not fails(change.after, fail_on):
-        return False
-    return change.before is None or not fails(change.before, fail_on)
-
-
 def exit_code(comparison: Comparison, fail_on: FailOn) -> int:
     """Return 1 for news in the class of `fail_on`, 3 if something is unknown."""
     codes = []
-    if any(is_new(change, fail_on) for change in comparison.finding_changes):
+    if comparison.findings is not None and any(
+        # It fails the run now, and did not before.
+        fails(now, fail_on) and (before is None or not fails(before, fail_on))
+        for before, now in comparison.findings.raised
+    ):
         codes.append(EXIT_FINDINGS)
     if comparison.before.is_undecided or comparison.after.is_undecided:
         codes.append(UndecidedError.exit_code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -147,23 +147,6 @@ class VariableChange(Struct, frozen=True):
     after: str | None
 
 
-class FindingChange(Struct, frozen=True):
-    """A finding that only one side has, or that counts otherwise there."""
-
-    change: Change
-    #: Finding before; None for a new one.
-    before: Finding | None
-    #: Finding now; None for one that is gone.
-    after: Finding | None
-
-    @property
-    def finding(self) -> Finding:
-        """The latest that is known of it."""
-        finding = self.after or self.before
-        assert finding is not None
-        return finding
-
-
 class ChangedFinding(Struct, frozen=True):
     """A finding that both sides have, and that counts otherwise now."""
 
@@ -181,16 +164,10 @@ class FindingChanges(Struct, frozen=True):
     changed: tuple[ChangedFinding, ...] = ()
 
     @property
-    def all(self) -> tuple[FindingChange, ...]:
-        """Every difference: what is new, what counts otherwise, what is gone."""
-        return (
-            *(FindingChange("added", None, finding) for finding in self.new),
-            *(
-                FindingChange("changed", changed_finding.before, changed_finding.after)
-                for changed_finding in self.changed
-            ),
-            *(FindingChange("removed", finding, None) for finding in self.gone),
-        )
+    def raised(self) -> Iterator[tuple[Finding | None, Finding]]:
+        """Findings that are new or count otherwise: before, with None for a new one, and now."""
+        yield from ((None, finding) for finding in self.new)
+        yield from ((pair.before, pair.after) for pair in self.changed)
 
     def each(self, change: Callable[[Finding], Finding]) -> FindingChanges:
         """The same with `change` made to every finding."""
@@ -245,11 +222,6 @@ class Comparison:
     verdicts: tuple[VerdictChange, ...] | None = None
     #: Parts that were not compared, with reasons; one sentence each.
     notes: tuple[str, ...] = ()
-
-    @property
-    def finding_changes(self) -> tuple[FindingChange, ...]:
-        """Every finding that differs; none where they were not compared."""
-        return self.findings.all if self.findings is not None else ()
 
 
 # Drift as data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, printable, size
 from buildmatrix.judge.model import Finding
 from buildmatrix.reports import diff, markdown, terminal
-from buildmatrix.reports.diff import Comparison, Drifts
+from buildmatrix.reports.diff import Comparison, Drifts, FindingChanges
 from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.sections import (
     Item,
@@ -36,7 +36,7 @@ def sections(comparison: diff.Comparison, *, every: bool) -> Sequence[Section]:
     """All differences, the findings first; kinds without a difference do not appear."""
     is_same = comparison.before.source == comparison.after.source
     return filled(
-        *_findings(comparison.finding_changes, None if every else MOST_FINDINGS),
+        *_findings(comparison.findings or FindingChanges(), None if every else MOST_FINDINGS),
         *_differences(comparison, every=every),
         *(
             sentences(
@@ -52,37 +52,35 @@ def sections(comparison: diff.Comparison, *, every: bool) -> Sequence[Section]:
     )
 
 
-#: Change of a finding → its section, and the word for it.
-_FINDINGS: Mapping[diff.Change, tuple[str, str]] = {
-    "added": ("New findings", "new"),
-    "changed": ("Findings whose severity or acceptance changed", "changed"),
-    "removed": ("Findings that are gone", "gone"),
-}
+def _findings(changes: FindingChanges, most: int | None) -> Iterator[Section]:
+    new = tuple(_finding(finding, "new") for finding in changes.new)
+    changed = tuple(
+        replace(_finding(pair.after, "changed"), before=_severity(pair.before))
+        for pair in changes.changed
+    )
+    gone = tuple(
+        replace(_finding(finding, "gone"), chain=(), remedies=()) for finding in changes.gone
+    )
+    yield limit(Section("added", "New findings", items=new), most)
+    title = "Findings whose severity or acceptance changed"
+    yield limit(Section("changed", title, items=changed), most)
+    yield limit(Section("removed", "Findings that are gone", items=gone, is_folded=True), most)
 
 
-def _findings(changes: Sequence[diff.FindingChange], most: int | None) -> Iterator[Section]:
-    for kind, (title, _) in _FINDINGS.items():
-        items = tuple(_finding(change) for change in changes if change.change == kind)
-        yield limit(Section(kind, title, items=items, is_folded=kind == "removed"), most)
-
-
-def _finding(change: diff.FindingChange) -> Item:
-    finding = change.finding
+def _finding(finding: Finding, change: str) -> Item:
     remedies = (f"fix: {finding.fix.text}",) if finding.fix is not None else ()
     if finding.waived is not None:
         remedies = (f"accepted: {finding.waived}",)
-    item = Item(
+    return Item(
         _severity(finding),
         finding.rule,
         finding.name,
         finding.label,
         finding.message,
-        before=_severity(change.before) if change.change == "changed" and change.before else "",
-        change=_FINDINGS[change.change][1],
+        chain=finding.chain,
+        remedies=remedies,
+        change=change,
     )
-    if change.change == "removed":
-        return item
-    return replace(item, chain=finding.chain, remedies=remedies)
 
 
 def _severity(finding: Finding) -> str:

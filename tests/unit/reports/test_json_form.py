@@ -199,7 +199,8 @@ def test_a_finding_has_the_name_of_its_rule_whatever_the_file_says() -> None:
     assert read.diff is not None
     changes = read.diff.targets[0].findings
     assert changes is not None
-    names = {one.name for one in (*read.findings, *(one.finding for one in changes.all))}
+    raised = (now for _, now in changes.raised)
+    names = {one.name for one in (*read.findings, *raised, *changes.gone)}
     assert names == {"foreign-device-code"}
 
 

@@ -11,14 +11,17 @@ from buildmatrix.commands.diff import compare, exit_code
 from buildmatrix.commands.diff import compare_sides as checked
 from buildmatrix.commands.diff_contents import Side
 from buildmatrix.facts.inventory.model import Layer
-from buildmatrix.reports.diff import FindingChanges, TargetChanges
+from buildmatrix.reports.diff import ChangedFinding, FindingChanges, TargetChanges
 
 CPU = {"docker:demo:1": "cpu"}
 
 
 def told(before: Side, after: Side) -> list[tuple[str, str]]:
+    changes = compare(before, after).findings
+    assert changes is not None and not changes.changed
     return [
-        (one.change, one.finding.fingerprint[-1]) for one in compare(before, after).finding_changes
+        *(("added", one.fingerprint[-1]) for one in changes.new),
+        *(("removed", one.fingerprint[-1]) for one in changes.gone),
     ]
 
 
@@ -68,15 +71,15 @@ def test_a_waiver_that_ran_out_and_a_severity_that_rose_are_new_in_their_class()
         1,
         0,
     ]
-    assert [one.change for one in was_accepted.finding_changes] == ["changed"]
+    accepted, found = finding("a", waived="until June"), finding("a")
+    assert was_accepted.findings == FindingChanges(changed=(ChangedFinding(accepted, found),))
 
 
 def test_a_finding_that_reached_one_more_target_is_new_there() -> None:
     targets = {"cpu-a": "cpu", "cpu-b": "cpu"}
     before = judged(finding("a", target="cpu-a"), targets=targets)
     after = judged(finding("a", target="cpu-a"), finding("a", target="cpu-b"), targets=targets)
-    (change,) = compare(before, after).finding_changes
-    assert (change.change, change.finding.target) == ("added", "cpu-b")
+    assert compare(before, after).findings == FindingChanges(1, (finding("a", target="cpu-b"),))
 
 
 def test_targets_that_only_one_of_two_reports_has_are_named() -> None:
@@ -159,4 +162,4 @@ def test_what_layers_hide_is_not_compared_where_one_image_s_layers_were_not_read
         assert found.findings == FindingChanges(1)
         assert any("BM604 (what later layers hide) is not compared" in one for one in found.notes)
     gone = compare(read, replace(read, findings=(finding("b"),)))
-    assert [one.finding.rule for one in gone.finding_changes] == ["BM604"]
+    assert gone.findings == FindingChanges(1, gone=(buried,))
