@@ -14,6 +14,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -161,43 +162,30 @@ class Cluster:
             # None if the scheduler does not respond.
             with suppress(OSError, TimeoutError):
                 others = [item for item in await self._client.nthreads() if item not in avoid]
+        submit = partial(self._submit, work, priority)
+
+        async def run_alone(key: str) -> tuple[str, Answer]:
+            answered = await submit((argument,), key, others)
+            if answered.late:
+                raise LateError(answered.late)
+            return answered.worker, answered.answers[0]
+
         try:
             if is_small and not others:
-                worker, answer = await self._find_batches(work, priority).ask(argument, key)
+                batches: Batches[Argument, Answer] = self._batches.setdefault(
+                    (work, priority), Batches(submit, self.threads)
+                )
+                worker, answer = await batches.ask(argument, key)
             else:
-                worker, answer = await self._run_alone(work, argument, key, priority, others)
+                worker, answer = await run_alone(key)
         except LateError:
             raise
         except WorkError:
             # The worker may have lacked a resource.
             self._raised += 1
-            again = f"{key} repeated"
-            worker, answer = await self._run_alone(work, argument, again, priority, others)
+            worker, answer = await run_alone(f"{key} repeated")
         seen(worker, answer)
         return answer
-
-    def _find_batches(
-        self, work: Work[Argument, Answer], priority: int
-    ) -> Batches[Argument, Answer]:
-        if (work, priority) not in self._batches:
-            self._batches[work, priority] = Batches(
-                lambda arguments, key: self._submit(work, arguments, key, priority, ()),
-                self.threads,
-            )
-        return self._batches[work, priority]
-
-    async def _run_alone(
-        self,
-        work: Work[Argument, Answer],
-        argument: Argument,
-        key: str,
-        priority: int,
-        workers: Sequence[str],
-    ) -> tuple[str, Answer]:
-        answered = await self._submit(work, (argument,), key, priority, workers)
-        if answered.late:
-            raise LateError(answered.late)
-        return answered.worker, answered.answers[0]
 
     def cancel_work(self) -> None:
         """Cancel running work; no more calls are allowed."""
@@ -207,10 +195,10 @@ class Cluster:
     async def _submit(
         self,
         work: Work[Argument, Answer],
+        priority: int,
         arguments: Sequence[Argument],
         key: str,
-        priority: int,
-        workers: Sequence[str],
+        workers: Sequence[str] = (),
     ) -> WorkAnswer[Answer]:
         lost = make_scheduler_lost(self._where)
         if self._client.status != "running":
