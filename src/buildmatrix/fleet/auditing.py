@@ -83,24 +83,18 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
                 judged = _judge(context, task, kept, top)
         if not judged.results:
             raise UndecidedError("it has no target")
+        done = replace(
+            judged,
+            results=tuple(
+                _add_holder(item, holder) for item in judged.results for holder in task.holders
+            ),
+            again=bool(judged.away),
+        )
     except Exception as error:
         failure = make_failure(error)
-        return replace(
-            make_undecided(
-                task, settings, _remove_folder(failure.text, folder), again=failure.again
-            ),
-            seconds=round(time.monotonic() - started, 3),
-            notes=context.notes(),
-        )
-    return replace(
-        judged,
-        results=tuple(
-            _add_holder(item, holder) for item in judged.results for holder in task.holders
-        ),
-        seconds=round(time.monotonic() - started, 3),
-        again=bool(judged.away),
-        notes=context.notes(),
-    )
+        why = _remove_folder(failure.text, folder)
+        done = make_undecided(task, settings, why, again=failure.again)
+    return replace(done, seconds=round(time.monotonic() - started, 3), notes=context.notes())
 
 
 def make_undecided(
