@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.base.text import printable, shown
 from buildmatrix.facts.trees.base import defect, reason
+from buildmatrix.images.documents import Descriptor
 from buildmatrix.matrix.model import NodeClass
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.reports.fleet import BackendBy, FleetResult
@@ -105,15 +106,11 @@ class WorkerAnswer(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class LayerTask(Struct, frozen=True, kw_only=True):
+class LayerTask(Descriptor, frozen=True, kw_only=True):
     """A layer that must be read before an image can be judged."""
 
     #: An image that contains it, by digest.
     reference: str
-    #: `sha256:...` of the blob, and its size in bytes.
-    digest: str
-    size: int
-    media_type: str
 
 
 class LayerDone(WorkerAnswer, frozen=True, kw_only=True):

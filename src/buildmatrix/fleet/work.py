@@ -135,7 +135,7 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
     reader = LayerReader(context.cache)
     failure = Failure()
     try:
-        blob = _make_blob(context, Reference.parse(task.reference), _make_descriptor(task))
+        blob = _make_blob(context, Reference.parse(task.reference), task)
         if not reader.has(blob):
             context.ask(lambda: reader.facts(blob))
     except Exception as error:
@@ -248,7 +248,7 @@ def _read_and_judge(context: WorkerContext, task: ImageTask, image: ImageDocumen
     is_kept = False
     with suppress(Exception):
         for layer in task.unread:
-            reader.facts(_make_blob(context, image.reference, _make_descriptor(layer), _SHORT))
+            reader.facts(_make_blob(context, image.reference, layer, _SHORT))
             read.append(layer.digest)
         results, is_kept = _judge(context, task.subject, image, reader)
     return replace(
@@ -317,10 +317,6 @@ def _read_in_time(
 
     with context.registry.blob(reference, descriptor) as chunks:
         yield passed(chunks)
-
-
-def _make_descriptor(task: LayerTask) -> Descriptor:
-    return Descriptor(media_type=task.media_type, digest=task.digest, size=task.size)
 
 
 #: The end of an image, or else the image with new data.
