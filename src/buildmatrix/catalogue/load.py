@@ -6,6 +6,7 @@ up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -34,6 +35,8 @@ from buildmatrix.catalogue.tables import DataFile
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 EntryT_co = TypeVar("EntryT_co", bound=CatalogueEntry, covariant=True)
 
+#: Between the names of a title, but not inside of brackets: `AWS Neuron (Inferentia / Trainium)`.
+_FIRST_NAME = re.compile(r" / (?![^(]*\))")
 #: Confidence in an entry, by its source.
 CONFIDENCE: Mapping[Basis, Confidence] = {
     "verified": "high",
@@ -131,6 +134,11 @@ class Catalogue:
         """Return the vendor of a backend; None if it has none or is unknown."""
         entry = self.backends.get(backend)
         return entry.vendor if entry is not None else None
+
+    def title(self, backend: str) -> str:
+        """Return the name of a backend in sentences: `NVIDIA CUDA` for `cuda`."""
+        entry = self.backends.get(backend)
+        return _FIRST_NAME.split(entry.title, maxsplit=1)[0] if entry else backend
 
 
 def load(extra: Sequence[Path] = ()) -> Catalogue:

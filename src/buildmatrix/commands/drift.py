@@ -21,7 +21,6 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import WHOLE
 from buildmatrix.judge.acceptance import FailOn
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.subject import Subject, locked
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.matrix.model import Policy, Target
@@ -168,7 +167,7 @@ def _explain_backends(
         and match.kind in _OWN
     ]
     if len(owners) == len(held):
-        names = sorted({title(match.backend, catalogue) for match in owners})
+        names = sorted({catalogue.title(match.backend) for match in owners})
         return f"it belongs to {listing(names)}"
     return None
 

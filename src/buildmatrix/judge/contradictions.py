@@ -17,7 +17,6 @@ from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.inventory.model import Binary, Distribution
 from buildmatrix.judge.coverage import code_holders
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.model import Finding, FitReason, Fix, Severity
 from buildmatrix.judge.node_classes import GridState
@@ -173,7 +172,7 @@ def check_variant_against_bytes(image: ImageSubject) -> Iterator[Finding]:
             if promise.owned is not None and promise.is_foreign(image.backend, image.catalogue):
                 backends.setdefault(promise.owned.backend, promise)
         faults = (
-            [f"it is for {title(name, image.catalogue)} ({p})" for name, p in backends.items()]
+            [f"it is for {image.catalogue.title(name)} ({p})" for name, p in backends.items()]
             or _false_promises(image, item, promised)
             or list(_unfit(image, item))
         )
@@ -256,7 +255,7 @@ def _false_toolkit(image: ImageSubject, owner: str, promised: Sequence[Promise])
                 if bad:
                     yield (
                         f"it promises {item}, and {evidence.path} has {evidence.detail}, which is "
-                        f"of {title(evidence.backend, image.catalogue)} {evidence.toolkit}"
+                        f"of {image.catalogue.title(evidence.backend)} {evidence.toolkit}"
                     )
                     break
 

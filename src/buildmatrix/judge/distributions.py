@@ -11,7 +11,6 @@ from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import gap, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import chain_to_file, finding
 from buildmatrix.judge.fixes import fix, index_fix, line_fix, release_fix
 from buildmatrix.judge.model import Finding, Fix, Severity
@@ -103,7 +102,7 @@ def check_foreign_dependency(subject: Subject) -> Iterator[Finding]:
             present,
             match,
             f"{name_with_size(present)} {_BELONGS.get(match.kind, 'belongs to')} "
-            f"{title(match.backend, subject.catalogue)}, not usable on {subject.backend}",
+            f"{subject.catalogue.title(match.backend)}, not usable on {subject.backend}",
             severity=severity,
             fix=fix(subject, present.name, present.version, "BM101"),
         )
@@ -149,7 +148,7 @@ def check_foreign_local_version(subject: Subject) -> Iterator[Finding]:
             present,
             match,
             f"{name_with_size(present)} was built for "
-            f"{title(match.backend, subject.catalogue)}: {build}, and this target is for "
+            f"{subject.catalogue.title(match.backend)}: {build}, and this target is for "
             f"{subject.backend}",
             fix=fix(subject, present.name, present.version, "BM102"),
         )
@@ -166,7 +165,7 @@ def check_other_runtime(subject: Subject) -> Iterator[Finding]:
             continue
         if not subject.counts(present, match):
             continue
-        name = title(subject.backend, subject.catalogue)
+        name = subject.catalogue.title(subject.backend)
         yield _finding(
             "BM103",
             subject,
@@ -200,7 +199,7 @@ def check_default_build(subject: Subject) -> Iterator[Finding]:
     own = subject.catalogue.backends.get(subject.backend)
     indexes = own.indexes if own is not None else ()
     families = {route.family for route in indexes}
-    name = title(subject.backend, subject.catalogue)
+    name = subject.catalogue.title(subject.backend)
     matches = {present.owner: match for present, match in subject.matches}
     for present in subject.present:
         match = matches.get(present.owner)
@@ -260,7 +259,7 @@ def _default_build(
         present,
         match,
         f"{name_with_size(present)} is the default build, which is for "
-        f"{title(match.backend, subject.catalogue)}"
+        f"{subject.catalogue.title(match.backend)}"
         + (f"; there is a build for {subject.backend}" if has_build else ""),
         severity="error" if routed or match.weight == "strong" else "warning",
         fix=index_fix(subject, present.name)
@@ -307,7 +306,7 @@ def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
         missing = gap(present.name, present.version, subject.backend, runtime, subject.catalogue)
         if missing is None:
             continue
-        wanted = title(subject.backend, subject.catalogue)
+        wanted = subject.catalogue.title(subject.backend)
         wanted += "" if runtime == "any" else f" {runtime}"
         others = f" (it has {', '.join(missing.others)})" if missing.others else ""
         if missing.nearest is not None:
@@ -319,7 +318,7 @@ def check_no_build_for_backend(subject: Subject) -> Iterator[Finding]:
             match,
             f"{present.name} {missing.release} has no build for {wanted}{others}, so "
             f"{present.version} was taken, which is for "
-            f"{title(match.backend, subject.catalogue)}",
+            f"{subject.catalogue.title(match.backend)}",
             vendor=vendor,
             fix=release_fix(subject, present.name, missing),
         )
@@ -408,7 +407,7 @@ def check_two_lines(subject: Subject) -> Iterator[Finding]:
         expected = max(lines, key=lambda line: (len(lines[line]), int(line)))
     odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
     present, match = min(odd, key=lambda pair: (len(subject.chain_to(pair[0].name)), pair[0].name))
-    name = title(subject.backend, subject.catalogue)
+    name = subject.catalogue.title(subject.backend)
     yield _finding(
         "BM109",
         subject,
@@ -449,7 +448,7 @@ def check_foreign_requirement(image: ImageSubject) -> Iterator[Finding]:
                 "BM110",
                 image,
                 f"{item.name} {item.version} requires {listing(name for name, _ in of_vendor)}, "
-                f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and not usable on "
+                f"which is for {image.catalogue.title(of_vendor[0][1].backend)} and not usable on "
                 f"{image.backend}",
                 vendor=vendor,
                 owner=item.owner,

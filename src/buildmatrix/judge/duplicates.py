@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence, demangle, l
 from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.facts.inventory.folders import add_pythonpath, find_visible_distributions
 from buildmatrix.facts.inventory.model import Distribution, PythonPath, SharedPath
-from buildmatrix.judge.evidence import is_base, title, total
+from buildmatrix.judge.evidence import is_base, total
 from buildmatrix.judge.findings import finding, split_owner
 from buildmatrix.judge.fixes import line_fix
 from buildmatrix.judge.library_versions import find_overtaking
@@ -289,7 +289,7 @@ def check_two_runtimes(image: ImageSubject) -> Iterator[Finding]:
     yield finding(
         "BM303",
         image,
-        f"{title(image.backend, image.catalogue)} lines {' and '.join(lines)} are in the image "
+        f"{image.catalogue.title(image.backend)} lines {' and '.join(lines)} are in the image "
         "side by side: "
         f"{listing(item.path for item in odd)} beside line {expected}; a process that loads both "
         "crashes or computes on the wrong device",
@@ -344,7 +344,7 @@ def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
         "BM304",
         image,
         f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
-        f"{title(image.backend, image.catalogue)} are in the image twice: {size(total(below))} "
+        f"{image.catalogue.title(image.backend)} are in the image twice: {size(total(below))} "
         "from the "
         f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
         f"{owners}; a process loads one of each, so {size(wasted_bytes)} are wasted",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -18,9 +17,6 @@ from buildmatrix.facts.loader import Needed
 from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.model import Verdict
 
-#: Between the names of a title, but not inside of brackets: `AWS Neuron (Inferentia / Trainium)`.
-_FIRST_NAME = re.compile(r" / (?![^(]*\))")
-
 
 def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
     """Return True if a thing belongs to another vendor than `backend` does.
@@ -34,12 +30,6 @@ def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Cata
     if isinstance(item, Evidence) and item.kind == "device-code" and item.role == backend:
         return False
     return catalogue.vendor_of(backend) != item.vendor
-
-
-def title(backend: str, catalogue: Catalogue) -> str:
-    """The name of a backend in sentences: `NVIDIA CUDA` for `cuda`."""
-    entry = catalogue.backends.get(backend)
-    return _FIRST_NAME.split(entry.title, maxsplit=1)[0] if entry else backend
 
 
 # The bloat threshold applies to packed sizes: a build may compress its kernels, and a wheel

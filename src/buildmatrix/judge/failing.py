@@ -20,7 +20,7 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, opened_library
 from buildmatrix.facts.inventory.model import PythonLoad
 from buildmatrix.facts.loader_process import file_name
-from buildmatrix.judge.evidence import Imported, title
+from buildmatrix.judge.evidence import Imported
 from buildmatrix.judge.model import Failure
 from buildmatrix.judge.tree import TreeView
 
@@ -94,7 +94,7 @@ def _is_in_prefix(path: str, site: str) -> bool:
 def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
     where = "not in the tree"
     if tree.is_other_line(evidence.detail):
-        where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing provides it"
+        where = f"not of {tree.catalogue.title(tree.backend)} {tree.line}, and nothing provides it"
     path, name = evidence.path, evidence.detail
     reason = f"{path} links {name}, which is {where}"
     return Failure(kind, path, path, name, evidence.vendor, reason, (evidence,))
@@ -158,7 +158,7 @@ def _imports(
         statement, backend = used.statement, used.match.backend
         if backend in supplied or not needs_library(tree, used.match):
             continue
-        software = title(backend, tree.catalogue)
+        software = tree.catalogue.title(backend)
         if kind == "call" and statement.how == "called" and backend not in tree.runtimes:
             name = statement.module
             reason = (

@@ -13,7 +13,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.model import Evidence, demangle
 from buildmatrix.facts.inventory.model import Binary, ClosedFile
 from buildmatrix.facts.python_imports import Reach
-from buildmatrix.judge.evidence import title, total
+from buildmatrix.judge.evidence import total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.fixes import fix
 from buildmatrix.judge.model import UNFIT, Finding, Fix, Severity
@@ -131,7 +131,7 @@ class OwnedEvidence(Struct, frozen=True):
 
     def title(self, image: ImageSubject) -> str:
         """Return the name of the files' backend in a message."""
-        return title(self.items[0].backend, image.catalogue)
+        return image.catalogue.title(self.items[0].backend)
 
     def weight(self, subject: Subject) -> str:
         """Return the bytes that the evidence represents, for a message: `at least 3.1 MB`."""

@@ -12,7 +12,7 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Binary, PythonImport
 from buildmatrix.facts.loader import Needed, Rule, resolve_opened
-from buildmatrix.judge.evidence import find_system_backend, is_base, title, total
+from buildmatrix.judge.evidence import find_system_backend, is_base, total
 from buildmatrix.judge.failing import LOADER
 from buildmatrix.judge.findings import (
     OwnedEvidence,
@@ -214,7 +214,7 @@ def check_foreign_needed(image: ImageSubject) -> Iterator[Finding]:
             image,
             owned,
             f"{owned.holder} links {owned.details} of "
-            f"{title(first.backend, image.catalogue)}"
+            f"{image.catalogue.title(first.backend)}"
             + (
                 f", and {image.noun} does not have {listing(item.detail for item in absent)}: "
                 f"{first.path} cannot be loaded" + (", and no import needs it" if harmless else "")

@@ -22,7 +22,6 @@ from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution
 from buildmatrix.facts.loader import Needed
 from buildmatrix.facts.loader_process import abi_of
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import split_owner
 from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, compare, numbers
@@ -41,7 +40,7 @@ class Runtime(Struct, frozen=True):
 
     def about(self, backend: str, catalogue: Catalogue) -> str:
         """The same with its version, as messages begin."""
-        return f"{self.name} is of {title(backend, catalogue)} {self.version}"
+        return f"{self.name} is of {catalogue.title(backend)} {self.version}"
 
 
 @once

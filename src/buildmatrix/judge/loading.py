@@ -14,7 +14,7 @@ from buildmatrix.facts.inventory.model import Binary, ClosedFile, Link
 from buildmatrix.facts.loader import Needed
 from buildmatrix.facts.loader_binding import Unbound
 from buildmatrix.facts.loader_process import file_name
-from buildmatrix.judge.evidence import is_extension, title
+from buildmatrix.judge.evidence import is_extension
 from buildmatrix.judge.findings import (
     BASE,
     USES,
@@ -125,7 +125,7 @@ def _missing_library(image: ImageSubject, owner: str | None, missing: list[Neede
     other = _other_major(image, owner or "", first.name)
     notes = [_use(image, first, way[0])]
     if image.tree.is_other_line(first.name):
-        backend = title(image.backend, image.catalogue)
+        backend = image.catalogue.title(image.backend)
         notes.append(
             f". {first.name} is of {backend} {_lines_of(image, first)}, and this target is"
         )
@@ -231,7 +231,7 @@ def _missing_library_fix(
     """`opened` are those of `missing` that stand behind extension modules."""
     name, _ = split_owner(owner)
     if image.tree.is_other_line(item.name):
-        backend = title(image.backend, image.catalogue)
+        backend = image.catalogue.title(image.backend)
         return Fix(
             "pin",
             f"take a release of {name or item.binary} that was built for {backend} {image.line}, "

@@ -16,7 +16,6 @@ from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge import fixes
 from buildmatrix.judge.distributions import is_by_local_version
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding, fingerprint
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.model import (
@@ -315,7 +314,7 @@ def _vulnerability_fix(
         and not is_by_local_version(match)
     ):
         way = fixes.fix(subject, present.name, present.version, "BM801")
-        owner = title(match.backend, subject.catalogue)
+        owner = subject.catalogue.title(match.backend)
         text = f"do not upgrade it, remove it: it belongs to {owner}; {way.text}"
         return Fix("remove", text, way.patch)
     version = find_fixed_version(present.version, advisories)

@@ -18,7 +18,6 @@ from buildmatrix.catalogue.tables import Condition
 from buildmatrix.facts.elf.notes import level_number
 from buildmatrix.facts.inventory.model import Binary
 from buildmatrix.facts.python_imports import Reach
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import USES, chain_to_file, finding, holder, split_owner
 from buildmatrix.judge.library_versions import runtimes
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
@@ -115,7 +114,7 @@ def against_target(image: ImageSubject) -> Iterator[Finding]:
     line = toolkit_line(image.target.runtime)
     for name, text, version in labels(image):
         if line is not None and str(version[0]) != line:
-            ours = title(image.backend, image.catalogue)
+            ours = image.catalogue.title(image.backend)
             yield finding(
                 "BM705",
                 image,

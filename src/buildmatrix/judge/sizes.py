@@ -11,7 +11,7 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence, matches_any
 from buildmatrix.facts.inventory.model import ShadowedFiles
-from buildmatrix.judge.evidence import is_base, title, total
+from buildmatrix.judge.evidence import is_base, total
 from buildmatrix.judge.findings import finding, group_by_owner
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Fix, Severity
@@ -128,7 +128,7 @@ def _deleted_finding(
     content = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
     if evidence:
         names = listing(dict.fromkeys(item.detail for item in evidence))
-        content = f"{title(evidence[0].backend, image.catalogue)} ({names}), {content},"
+        content = f"{image.catalogue.title(evidence[0].backend)} ({names}), {content},"
     verb = "replaced" if all(buried.replaced for buried in groups) else "deleted"
     layers = image.inventory.layers
     is_base = by < len(layers) and layers[by].is_base
@@ -234,7 +234,7 @@ def _cache_finding(
         severity = "error"
         first = [item for item in foreign if item.vendor == foreign[0].vendor]
         names = listing(dict.fromkeys(item.detail for item in first))
-        holds = f", and holds what belongs to {title(first[0].backend, image.catalogue)} ({names})"
+        holds = f", and holds what belongs to {image.catalogue.title(first[0].backend)} ({names})"
     layers = [layer_name(image, leftover.layer)] if leftover.layer is not None else []
     where, files = leftover.path or "/", count(leftover.files, "file")
     what = f"{where} has {count(leftover.files, 'package file')} ({size(leftover.size)})"

@@ -11,7 +11,6 @@ from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.certainty import Unopened, hidden_bytes
-from buildmatrix.judge.evidence import title
 from buildmatrix.judge.findings import finding
 from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.locks import Wheels
@@ -87,7 +86,7 @@ def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Ve
     traces = list(_traces(wheels, source))
     foreign = [trace for trace in traces if wheels.catalogue.vendor_of(trace[0]) not in own]
     if foreign:
-        names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in foreign))
+        names = listing(dict.fromkeys(wheels.catalogue.title(backend) for backend, _ in foreign))
         places = listing(dict.fromkeys(place for _, place in foreign))
         reason = f"its source is built for {names} where that is at hand ({places})"
         return replace(verdict, verdict="optional", reason=reason, certain=False, may_be="bloat")
@@ -103,7 +102,7 @@ def _source_verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Ve
     if not _is_told(wheels, package.name):
         reason = "its build decides what it requires"
         return replace(verdict, reason=reason, certain=False, may_be="bloat")
-    names = listing(dict.fromkeys(title(backend, wheels.catalogue) for backend, _ in traces))
+    names = listing(dict.fromkeys(wheels.catalogue.title(backend) for backend, _ in traces))
     files = f"are for {names}" if traces else "name no accelerator"
     reason = f"by its source: nothing in it is built already, and its build files {files}"
     return replace(verdict, reason=reason)

@@ -19,7 +19,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.facts.inventory.model import Distribution, Inventory
-from buildmatrix.judge.evidence import HELD, PackedSizeRange, carry_failures, title, total
+from buildmatrix.judge.evidence import HELD, PackedSizeRange, carry_failures, total
 from buildmatrix.judge.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
 from buildmatrix.judge.tree import TreeView, find_vendor_requirements
@@ -161,22 +161,22 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 
 def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs and match is not None and match.needs_device:
-        backend = title(match.backend, tree.catalogue)
+        backend = tree.catalogue.title(match.backend)
         return "broken", f"it is only usable with a device of {backend}"
     if foreign.belongs:
-        return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
+        return "bloat", f"it belongs to {tree.catalogue.title(foreign.belongs[0].backend)}"
     if foreign.weight > tree.policy.bloat_threshold:
         backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
         bound = "at least " if foreign.is_incomplete else ""
         share = f"{bound}{size(foreign.size)} of it"
-        return "bloat", f"{share} are for {title(backend, tree.catalogue)}"
+        return "bloat", f"{share} are for {tree.catalogue.title(backend)}"
     if match is not None and tree.backend in match.tolerated_in:
         return None
     for evidence in foreign.evidence:
         if evidence.kind == "needed" and (evidence.path, evidence.detail) in tree.elsewhere:
             return "bloat", (
                 f"{evidence.path} loads {evidence.detail} of "
-                f"{title(evidence.backend, tree.catalogue)}, which is there"
+                f"{tree.catalogue.title(evidence.backend)}, which is there"
             )
     return None
 
@@ -190,7 +190,7 @@ def _judge_lost_links(
         return None
     names = listing(item.detail for item in lost)
     return "optional", (
-        f"it works without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
+        f"it works without {names}, of another line of {tree.catalogue.title(tree.backend)}, "
         f"which {lost[0].path} links and nothing provides"
     )
 
@@ -248,7 +248,7 @@ def _own(tree: TreeView, match: DistributionMatch | None) -> _Judgement | None:
     if match is None or match.vendor is None or match.kind == "embedded":
         return None
     if not tree.is_foreign(match):
-        return "ok", f"it is made for {title(match.backend, tree.catalogue)}"
+        return "ok", f"it is made for {tree.catalogue.title(match.backend)}"
     if tree.backend in match.tolerated_in:
         return "ok", f"packages for {tree.backend} require it"
     return None
