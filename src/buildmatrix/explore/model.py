@@ -124,6 +124,7 @@ class Exploration(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
+#: Numbers of `Item`, or its name.
 Order = Literal["size", "wasted", "name"]
 ORDERS: tuple[Order, ...] = ("size", "wasted", "name")
 #: Effect of a later layer on files, in the words of `dive`, to the kind of row.
@@ -262,12 +263,14 @@ class Listing:
     def _below(self, parent: Item | None, depth: int, order: Order) -> Sequence[Row]:
         key = parent, order
         if key not in self._rows:
-            if order == "size":
-                before = self._below(parent, depth, "name")
-                self._rows[key] = sorted(before, key=_size_key, reverse=True)
-            elif order == "wasted":
-                before = self._below(parent, depth, "size")
-                self._rows[key] = sorted(before, key=_wasted_key, reverse=True)
+            if order != "name":
+                before = self._below(parent, depth, "name" if order == "size" else "size")
+                # The row for the rest is last. Equal rows keep their order, also in reverse.
+                self._rows[key] = sorted(
+                    before,
+                    key=lambda row: -1 if row.item.kind == "rest" else getattr(row.item, order),
+                    reverse=True,
+                )
             else:
                 items = sorted(self.items, key=name_key) if parent is None else parent.children
                 self._rows[key] = [Row(item, depth) for item in items]
@@ -312,14 +315,3 @@ def _filter_rows(rows: Sequence[Row], sought: _Criteria) -> Sequence[Row]:
     if sought.hidden:
         rows = [row for row in rows if not _is_hidden(row.item, sought.hidden)]
     return rows
-
-
-# Both keep the order of equal rows, also in reverse; the row for the rest is always last.
-
-
-def _size_key(row: Row) -> int:
-    return row.item.size if row.item.kind != "rest" else -1
-
-
-def _wasted_key(row: Row) -> int:
-    return row.item.wasted if row.item.kind != "rest" else -1
