@@ -1,4 +1,4 @@
-"""Lookups in the catalogue: vendor of a library, distribution or image; evidence; image builds."""
+"""Lookups in the catalogue: vendor of a library, distribution or image; builds of images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from buildmatrix.base.parsing import parse_specifiers, version_or_none
 from buildmatrix.catalogue.datafile import replacement
 from buildmatrix.catalogue.entries import (
     BuildPart,
-    CatalogueEntry,
     DistributionEntry,
     LibraryEntry,
     RunOptions,
@@ -24,12 +23,8 @@ from buildmatrix.catalogue.entries import (
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.model import (
     WHOLE,
-    Confidence,
     DistributionMatch,
-    Evidence,
-    EvidenceKind,
     Weight,
-    Where,
     demangle,
     library_names,
     matches,
@@ -38,7 +33,6 @@ from buildmatrix.catalogue.model import (
 )
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
-from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 
 class LibraryMatch(Struct, frozen=True):
@@ -249,93 +243,6 @@ def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
     """Return the error for a backend that is none of `backends`."""
     names = ", ".join(sorted(backends))
     return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
-
-
-# Evidence of one file, with the exceptions of the catalogue
-
-
-#: Confidence of contradicted evidence.
-LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
-
-File = Binary | Artefact | ClosedFile
-
-
-class EvidenceMaker:
-    """Joins facts with entries of one catalogue; remembers the owners' matches."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-        self._owners: dict[str, DistributionMatch | None] = {}
-
-    def evidence(
-        self,
-        kind: EvidenceKind,
-        file: File | PythonLoad,
-        owned: Owned[CatalogueEntry],
-        *,
-        name: str,
-        detail: str,
-        role: str,
-        weight: Weight,
-        where: Where = "image",
-        toolkit: str | None = None,
-        confidence: Confidence | None = None,
-        offset: int | None = None,
-        size: int = 0,
-        architectures: tuple[str, ...] = (),
-    ) -> Iterator[Evidence]:
-        """Yield the evidence, changed or removed by the exceptions that cover it.
-
-        `name` is its name in exceptions: the named library, or the file itself.
-        """
-        for exception in self._catalogue.exceptions:
-            rule = exception.entry
-            if (
-                kind in rule.kinds
-                and matches_any(rule.backends, owned.backend)
-                and matches_any(rule.names, name)
-                and matches_any(rule.files, demangle(file_name(file)))
-                and matches_any(rule.paths, file.path)
-            ):
-                if rule.weight is not None:
-                    weight, confidence = rule.weight, LOWER[confidence or owned.confidence]
-                where = rule.where or where
-        if weight == "neutral" or owned.vendor is None:
-            return
-        yield Evidence(
-            kind=kind,
-            vendor=owned.vendor,
-            backend=owned.backend,
-            path=file.path,
-            detail=detail,
-            role=role,
-            confidence=confidence or owned.confidence,
-            where=where,
-            weight=weight,
-            toolkit=toolkit or self._owner_toolkit(file.owner, owned.backend),
-            offset=offset,
-            size=size,
-            distribution=file.owner,
-            architectures=architectures,
-        )
-
-    def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
-        """Return the toolkit of the owning distribution, if that is of the same backend.
-
-        `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
-        """
-        if owner is None:
-            return None
-        if owner not in self._owners:
-            name, _, version = owner.partition("==")
-            self._owners[owner] = distribution(name, version, self._catalogue)
-        match = self._owners[owner]
-        return match.toolkit if match is not None and match.backend == backend else None
-
-
-def file_name(file: File | PythonLoad) -> str:
-    """Return the last part of the path of a file."""
-    return file.path.rpartition("/")[2]
 
 
 class BackendBuild(Struct, frozen=True):

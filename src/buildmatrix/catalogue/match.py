@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.catalogue.entries import DeviceCodeEntry, SectionEntry
+from buildmatrix.catalogue.entries import CatalogueEntry, DeviceCodeEntry, SectionEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import (
-    LOWER,
-    EvidenceMaker,
-    File,
     LibraryMatch,
     common_names,
     distribution,
-    file_name,
     image,
     library,
     toolkit_in,
 )
 from buildmatrix.catalogue.model import (
+    Confidence,
+    DistributionMatch,
     Evidence,
+    EvidenceKind,
     Weight,
+    Where,
     demangle,
     library_names,
     library_patterns,
@@ -44,6 +44,10 @@ from buildmatrix.facts.inventory.model import (
 
 __all__ = ["distribution", "evidence", "image"]
 
+#: Confidence of contradicted evidence.
+LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
+
+File = Binary | Artefact | ClosedFile
 
 #: Default roles of evidence.
 KERNEL_ROLE = "kernel"
@@ -62,7 +66,8 @@ class FileMatcher:
         self._catalogue = catalogue
         #: Most names occur in many files: `libc.so.6`, `libcudart.so.12`.
         self._libraries: dict[str, tuple[LibraryMatch, ...]] = {}
-        self._evidence = EvidenceMaker(catalogue).evidence
+        #: Owners of files → what the catalogue knows of them.
+        self._owners: dict[str, DistributionMatch | None] = {}
 
     def binary(self, binary: Binary) -> Iterator[Evidence]:
         """Yield the evidence of one ELF file."""
@@ -118,13 +123,10 @@ class FileMatcher:
                 yield from self._evidence(
                     "python-dlopen",
                     load,
-                    match.owned,
+                    match,
                     name=bare,
                     detail=name,
-                    role=match.owned.entry.role,
-                    where=match.owned.entry.where,
                     weight="weak" if computed or not on_import else match.weight,
-                    toolkit=match.toolkit,
                     confidence=LOWER[sure] if computed else sure,
                 )
 
@@ -142,13 +144,10 @@ class FileMatcher:
             yield from self._evidence(
                 "bundled",
                 file,
-                match.owned,
+                match,
                 name=canonical,
                 detail=shown if shown == canonical else f"{shown} ({canonical})",
-                role=match.owned.entry.role,
-                where=match.owned.entry.where,
                 weight=match.weight,
-                toolkit=match.toolkit,
                 confidence=LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
                 size=_stored_size(file, file.size),
             )
@@ -160,7 +159,6 @@ class FileMatcher:
                 "tool",
                 file,
                 owned,
-                name=name,
                 detail=name,
                 role=owned.entry.role,
                 where=owned.entry.where,
@@ -182,7 +180,6 @@ class FileMatcher:
                 "bundled",
                 file,
                 owned,
-                name=name,
                 detail=name,
                 role=FOLDER_ROLE,
                 weight="weak",
@@ -279,13 +276,10 @@ class FileMatcher:
                 yield from self._evidence(
                     "needed",
                     binary,
-                    match.owned,
+                    match,
                     name=demangle(name),
                     detail=name,
-                    role=match.owned.entry.role,
-                    where=match.owned.entry.where,
                     weight=match.weight if is_read else "weak",
-                    toolkit=match.toolkit,
                     confidence=None if is_read else "low",
                 )
 
@@ -331,23 +325,94 @@ class FileMatcher:
                 yield from self._evidence(
                     "dlopen",
                     binary,
-                    match.owned,
+                    match,
                     name=demangle(name),
                     detail=literal.text,
-                    role=match.owned.entry.role,
-                    where=match.owned.entry.where,
                     weight=match.weight if literal.exact or literal.packed else "weak",
-                    toolkit=match.toolkit,
                     confidence=sure if literal.exact else LOWER[sure],
                     offset=literal.offset,
                 )
 
     # In common
 
+    def _evidence(
+        self,
+        kind: EvidenceKind,
+        file: File | PythonLoad,
+        owned: Owned[CatalogueEntry] | LibraryMatch,
+        *,
+        detail: str,
+        weight: Weight,
+        name: str = "",
+        role: str = "",
+        where: Where = "image",
+        confidence: Confidence | None = None,
+        offset: int | None = None,
+        size: int = 0,
+        architectures: tuple[str, ...] = (),
+    ) -> Iterator[Evidence]:
+        """Yield the evidence, changed or removed by the exceptions that cover it.
+
+        `name` is its name in exceptions, if that is not `detail`: the named library, or the file
+        itself. Libraries have the role and the place of their entry, and its toolkit.
+        """
+        toolkit = None
+        if isinstance(owned, LibraryMatch):
+            toolkit, owned = owned.toolkit, owned.owned
+            role, where = owned.entry.role, owned.entry.where
+        for exception in self._catalogue.exceptions:
+            rule = exception.entry
+            if (
+                kind in rule.kinds
+                and matches_any(rule.backends, owned.backend)
+                and matches_any(rule.names, name or detail)
+                and matches_any(rule.files, demangle(file_name(file)))
+                and matches_any(rule.paths, file.path)
+            ):
+                if rule.weight is not None:
+                    weight, confidence = rule.weight, LOWER[confidence or owned.confidence]
+                where = rule.where or where
+        if weight == "neutral" or owned.vendor is None:
+            return
+        yield Evidence(
+            kind=kind,
+            vendor=owned.vendor,
+            backend=owned.backend,
+            path=file.path,
+            detail=detail,
+            role=role,
+            confidence=confidence or owned.confidence,
+            where=where,
+            weight=weight,
+            toolkit=toolkit or self._owner_toolkit(file.owner, owned.backend),
+            offset=offset,
+            size=size,
+            distribution=file.owner,
+            architectures=architectures,
+        )
+
+    def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
+        """Return the toolkit of the owning distribution, if that is of the same backend.
+
+        `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
+        """
+        if owner is None:
+            return None
+        if owner not in self._owners:
+            name, _, version = owner.partition("==")
+            self._owners[owner] = distribution(name, version, self._catalogue)
+        match = self._owners[owner]
+        return match.toolkit if match is not None and match.backend == backend else None
+
     def _library(self, name: str) -> tuple[LibraryMatch, ...]:
         if name not in self._libraries:
             self._libraries[name] = library(name, None, self._catalogue)
         return self._libraries[name]
+
+
+def file_name(file: File | PythonLoad) -> str:
+    """Return the last part of the path of a file."""
+    return file.path.rpartition("/")[2]
 
 
 def _stored_size(file: File, size: int) -> int:
