@@ -106,7 +106,7 @@ def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
         and match.backend == image.backend
         and match.kind in ("native", "default-build")
         and image.is_requested(name)
-        and any(image.reach.get(file.path) == "import" for file in holder.files)
+        and any(image.tree.reach.get(file.path) == "import" for file in holder.files)
     )
 
 

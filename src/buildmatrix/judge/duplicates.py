@@ -328,7 +328,7 @@ def check_library_twice(image: ImageSubject) -> Iterator[Finding]:
             base.setdefault(_library_name(item), []).append(item)
     # Libraries of the base that wheels are led to, and that do not do, are BM305's and BM706's.
     bound = {item.present.path for item in find_overtaking(image)} | {
-        path for item in image.unbound for path in item.libraries
+        path for item in image.linked.unbound for path in item.libraries
     }
     reported = {name for name, items in base.items() if any(item.path in bound for item in items)}
     twice = sorted((base.keys() & wheels.keys()) - reported)

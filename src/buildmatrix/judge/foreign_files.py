@@ -192,15 +192,15 @@ def check_foreign_needed(image: ImageSubject) -> Iterator[Finding]:
         if item.kind == "needed"
         and item.path not in image.unlinked
         and not is_base(item)
-        and (item.role != LOADER or (item.path, item.detail) in image.missing)
+        and (item.role != LOADER or (item.path, item.detail) in image.tree.missing)
     )
     for owned in group_by_owner(needed):
-        absent = [item for item in owned.items if (item.path, item.detail) in image.missing]
+        absent = [item for item in owned.items if (item.path, item.detail) in image.tree.missing]
         # An import that was not read may survive the failure.
         imported = [
             item
             for item in absent
-            if image.reach.get(item.path) == "import"
+            if image.tree.reach.get(item.path) == "import"
             and owned.owner not in image.tree.unread_python
         ]
         first = (imported or absent or owned.items)[0]

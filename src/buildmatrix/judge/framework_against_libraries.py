@@ -178,7 +178,7 @@ def _find_overtaken(
         needed, present = item.needed, item.present
         lacking = any(
             missing.binary == needed.binary and present.path in missing.libraries
-            for missing in image.unbound
+            for missing in image.linked.unbound
         )
         if item.owner != owner or needed.name in reported or lacking:
             continue

@@ -153,7 +153,8 @@ def judge_wheels(wheels: Wheels) -> Judgement:
         if finding.rule == "BM303":
             return f"{finding.distribution}=={finding.version}" in lines
         if finding.rule == "BM301" and (finding.distribution, finding.vendor) in shipped:
-            return not any((item.path, item.detail) in wheels.missing for item in finding.evidence)
+            linked = ((item.path, item.detail) for item in finding.evidence)
+            return wheels.tree.missing.isdisjoint(linked)
         return finding.rule in FILE_RULES and finding.distribution in foreign
 
     kept = (finding for finding in seen if not is_said(finding))

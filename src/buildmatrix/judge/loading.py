@@ -185,7 +185,7 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
     ]
     # Some import their modules by names that only a run shows, as cv2 does.
     for head in sorted(
-        heads, key=lambda path: (path not in named, image.reach.get(path) != "import")
+        heads, key=lambda path: (path not in named, image.tree.reach.get(path) != "import")
     ):
         ahead: list[tuple[str, ...]] = [(head,)]
         for way in ahead:  # grows while it is walked
@@ -297,7 +297,7 @@ def _packages(image: ImageSubject, names: Sequence[str], plugins: Sequence[str] 
 def _use(image: ImageSubject, needed: Needed, head: str) -> str:
     """Describe how the file is loaded; `head` is the file that Python opens."""
     place = next((b.reached_from for b in image.inventory.binaries if b.path == head), None)
-    reach = image.reach.get(needed.binary)
+    reach = image.tree.reach.get(needed.binary)
     is_at = place and reach in ("import", "guarded")
     return USES.get(reach, "") + (f" ({place})" if is_at else "")
 
@@ -322,7 +322,7 @@ def _missing_library_severity(
             return "error"
         if verdict.is_open:  # Unread files may work without it.
             return "warning"
-    if image.reach.get(needed.binary) != "import":
+    if image.tree.reach.get(needed.binary) != "import":
         return "warning"
     if _is_glibc_on_musl(image, needed):
         return "error"
@@ -369,9 +369,9 @@ def check_missing_symbol(image: ImageSubject) -> Iterator[Finding]:
     binaries = {binary.path: binary for binary in image.linked.inventory.loadable}
     missing = [
         (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
-        for item in image.unbound
+        for item in image.linked.unbound
         if (owner := binaries[item.binary].owner) is not None
-        or image.reach.get(item.binary) == "import"
+        or image.tree.reach.get(item.binary) == "import"
     ]
     missing.sort(key=lambda part: (part[0] or "", part[1]))
     for (owner, holders), group in groupby(missing, key=lambda part: part[:2]):
@@ -458,7 +458,7 @@ def _missing_symbol_severity(
     The first were made together, and their users may bind functions when they are called. A plugin
     that is newer than the system's packages is skipped: Unified Runtime opens its adapters so.
     """
-    reach, packaged = image.reach.get(item.binary, "unknown"), image.inventory.packaged
+    reach, packaged = image.tree.reach.get(item.binary, "unknown"), image.inventory.packaged
     if reach == "import":
         return "error"
     if all(binaries[path].owner == owner for path in item.libraries):

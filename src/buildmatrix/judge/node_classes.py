@@ -364,7 +364,7 @@ def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity
     """
     judged: list[tuple[Binary, Severity, str]] = []
     for binary in refused:
-        reach = image.reach.get(binary.path) if binary.owner is not None else "import"
+        reach = image.tree.reach.get(binary.path) if binary.owner is not None else "import"
         severity = _SEVERITIES.get(reach, "warning")
         judged.append((binary, severity, USES.get(reach, "") if binary.owner is not None else ""))
     return max(judged, key=lambda item: SEVERITY_RANK[item[1]])

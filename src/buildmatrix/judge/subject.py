@@ -20,7 +20,6 @@ from buildmatrix.facts.inventory.conda import NPM
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.facts.loader_binding import Unbound, find_unbound
-from buildmatrix.facts.python_imports import Reach
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict
 from buildmatrix.judge.tree import Standing, TreeView, tree_of
@@ -230,7 +229,7 @@ class ImageSubject(Subject):
         """Name of the subject in a message."""
         return "the image"
 
-    @property
+    @cached_property
     def linked(self) -> LinkedFiles:
         """Files and links for rules about symbols."""
         return LinkedFiles(self.inventory, self.resolution)
@@ -263,11 +262,6 @@ class ImageSubject(Subject):
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
         return tuple(filter(self.is_foreign, self.evidence))
-
-    @cached_property
-    def unbound(self) -> tuple[Unbound, ...]:
-        """See `LinkedFiles.unbound`."""
-        return self.linked.unbound
 
     @cached_property
     def tree(self) -> TreeView:
@@ -342,16 +336,6 @@ class ImageSubject(Subject):
             if requirement.active and requirement.name != item.name
         }
         return frozenset(item.name for item in installed if item.name not in required)
-
-    @property
-    def reach(self) -> Mapping[str, Reach]:
-        """Reach of Python imports to each binary."""
-        return self.tree.reach
-
-    @property
-    def missing(self) -> frozenset[tuple[str, str]]:
-        """Path of a binary, and a NEEDED entry of it that exists nowhere in the image."""
-        return self.tree.missing
 
 
 def once(

@@ -340,7 +340,7 @@ def test_a_library_of_a_wheel_that_was_not_opened_is_no_missing_one() -> None:
         closed("torch/lib/libtorch_cuda.so", "torch 2.11.0"),
     ]
     where = subject(ROCM, pin("torch 2.11.0"), pin("torchaudio 2.11.0", "torch"), files=files)
-    assert where.missing == frozenset()
+    assert where.tree.missing == frozenset()
     assert judged(where)["torchaudio"].verdict != "broken"
 
 
