@@ -36,7 +36,6 @@ from buildmatrix.judge.node_classes import (
     GridState,
     Reason,
     find_instruction_states,
-    findings_of,
     unmet_reasons,
 )
 from buildmatrix.judge.node_drivers import (
@@ -54,13 +53,8 @@ from buildmatrix.matrix.model import NodeClass
 _SURE: tuple[Basis, ...] = ("verified", "documented")
 
 
-def check_kernel_driver(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per runtime, and one per kernel that lacks a device."""
-    return findings_of("BM704", image, kernel_driver_reasons)
-
-
 def kernel_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """Yield the mismatches on a node class."""
+    """Yield the mismatches on a node class: of the runtime, and of the kernel with a device."""
     yield from _kernel(image, node)
     driver = version_range(node.driver)
     runtime = next((item for item in runtimes(image) if item.version is not None), None)
@@ -155,11 +149,6 @@ def _misfit(
     ).shown_by(runtime.evidence)
 
 
-def check_undecided_on_node_class(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per runtime, and one per wheel variant."""
-    return findings_of("BM710", image, undecided_reasons)
-
-
 def undecided_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
     """Yield what the image or the tables leave undecided about a node class."""
     present = runtimes(image)
@@ -206,7 +195,8 @@ def _undecided_fix(distribution: str | None) -> Fix:
 # and processor-specific files, and from gaps in the specification.
 
 
-_RULES: Mapping[str, Callable[[ImageSubject, NodeClass], Iterator[Reason]]] = {
+#: Rules about node classes: why an image is not simply `ok` on one of them.
+REASONS: Mapping[str, Callable[[ImageSubject, NodeClass], Iterator[Reason]]] = {
     "BM701": old_driver_reasons,
     "BM702": minor_version_reasons,
     "BM703": compat_package_reasons,
@@ -248,7 +238,7 @@ def mark_accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tu
 def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
     said: list[GridState] = [
         (reason.state, FitReason(code, reason.text, distribution=split_owner(reason.owner)[0]))
-        for code, reasons in _RULES.items()
+        for code, reasons in REASONS.items()
         for reason in reasons(image, node)
     ]
     said += (item for rule in _PARTLY for item in rule(image, node))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import msgspec
@@ -30,14 +30,12 @@ from buildmatrix.judge import (
     contradictions,
     distributions,
     duplicates,
-    fit,
     foreign_files,
     framework_against_libraries,
     licenses,
     loading,
     locks,
     node_classes,
-    node_drivers,
     sizes,
     unfit_artifacts,
     unread,
@@ -56,7 +54,7 @@ from buildmatrix.judge.acceptance import (
 from buildmatrix.judge.certainty import name_unparsed_python
 from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
-from buildmatrix.judge.fit import fits, mark_accepted
+from buildmatrix.judge.fit import REASONS, fits, mark_accepted
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import (
     UNFIT,
@@ -68,7 +66,8 @@ from buildmatrix.judge.model import (
     VerdictName,
     sort_findings,
 )
-from buildmatrix.judge.registry import FILE_RULES, RULES, Scope
+from buildmatrix.judge.node_classes import findings_of
+from buildmatrix.judge.registry import BY_CODE, FILE_RULES, RULES, Scope
 from buildmatrix.judge.sizes import check_unpinned_base
 from buildmatrix.judge.subject import ImageSubject, Subject, built, locked
 from buildmatrix.judge.verdicts import pass_through_requirements
@@ -84,23 +83,26 @@ _MODULES = (
     contradictions,
     distributions,
     duplicates,
-    fit,
     foreign_files,
     framework_against_libraries,
     licenses,
     loading,
     locks,
     node_classes,
-    node_drivers,
     sizes,
     unfit_artifacts,
     unread,
 )
 
 
+_FUNCTIONS = {name: value for module in _MODULES for name, value in vars(module).items()}
+# A rule about node classes alone has reasons, and no function of its own.
+for code, reasons in REASONS.items():
+    _FUNCTIONS.setdefault(BY_CODE[code].function, partial(findings_of, code, reasons=reasons))
+
+
 def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
-    functions = {name: value for module in _MODULES for name, value in vars(module).items()}
-    return tuple(functions[rule.function] for rule in RULES if rule.scope in scopes)
+    return tuple(_FUNCTIONS[rule.function] for rule in RULES if rule.scope in scopes)
 
 
 #: Rules about distributions, locked or installed.

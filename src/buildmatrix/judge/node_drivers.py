@@ -15,8 +15,8 @@ from buildmatrix.facts.inventory.listing import LinkedPaths
 from buildmatrix.judge.architectures import better_build
 from buildmatrix.judge.coverage import CodeFile, coverage
 from buildmatrix.judge.library_versions import Runtime, device_codes, runtimes
-from buildmatrix.judge.model import Finding, Fix, NodeState, Severity
-from buildmatrix.judge.node_classes import Reason, findings_of
+from buildmatrix.judge.model import Fix, NodeState, Severity
+from buildmatrix.judge.node_classes import Reason
 from buildmatrix.judge.subject import ImageSubject, once
 from buildmatrix.matrix.kinds import Numbers, VersionRange, compare, numbers, version_range
 from buildmatrix.matrix.model import NodeClass
@@ -185,13 +185,8 @@ def is_for_devices(row: ForwardCompatibility, image: ImageSubject, node: NodeCla
 # BM701: the runtime in an image requires a newer driver than a node class has
 
 
-def check_driver_too_old(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per runtime that a driver refuses."""
-    return findings_of("BM701", image, old_driver_reasons)
-
-
 def old_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """Yield the reasons why the driver of a node class does not run the image."""
+    """Yield the runtimes of the image that the driver of a node class refuses."""
     fit = node_driver(image, node)
     if fit is None or fit.runtime is None or fit.runtime.version is None:
         return
@@ -240,13 +235,11 @@ def _compat_words(fit: NodeDriver) -> str:
 # compile device code written by a newer toolkit.
 
 
-def check_minor_version_compatibility(image: ImageSubject) -> Iterator[Finding]:
-    """A note on the runtime, and an error for each holder of code that is not compiled there."""
-    return findings_of("BM702", image, minor_version_reasons)
-
-
 def minor_version_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """Yield the limits of minor-version compatibility on a node class."""
+    """Yield the limits of minor-version compatibility on a node class.
+
+    A note on the runtime, and an error for each holder of code that is not compiled there.
+    """
     fit = node_driver(image, node)
     if fit is None:
         return
@@ -320,11 +313,6 @@ def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
 
 
 # BM703: an image contains the user-space half of a newer driver, which does not help
-
-
-def check_forward_compatibility_package(image: ImageSubject) -> Iterator[Finding]:
-    """Yield one finding per package and problem."""
-    return findings_of("BM703", image, compat_package_reasons)
 
 
 def compat_package_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:

@@ -60,7 +60,10 @@ class Rule(Struct, frozen=True):
 
     @property
     def function(self) -> str:
-        """Name of its function, in one of the modules that `judge.judging` lists."""
+        """Name of its function, in one of the modules that `judge.judging` lists.
+
+        Rules of `fit.REASONS` need none.
+        """
         return f"check_{self.name.replace('-', '_')}"
 
 
