@@ -192,8 +192,12 @@ def load_stored_answer(
     """Return the end of an image judged in an earlier run; `pinned` may be an index with it."""
     image = image or pinned
     results = context.results.load(make_result_key(context, subject, image.digest))
-    if not results:
-        return None
+    return _make_stored(subject, pinned, image, results) if results else None
+
+
+def _make_stored(
+    subject: Subject, pinned: Reference, image: Reference, results: tuple[FleetResult, ...]
+) -> ImageTask:
     return ImageTask(
         subject=subject,
         reference=str(image),
@@ -408,14 +412,7 @@ class AnswerLookup(Closing):
         context = self._context
         key = make_result_key(context, subject, pinned.digest)
         if remembered is not None and (remembered.digest, remembered.key) == (pinned.digest, key):
-            return ImageTask(
-                subject=subject,
-                reference=str(pinned),
-                pinned=pinned.digest,
-                results=remembered.results(),
-                is_stored=True,
-                is_kept=True,
-            )
+            return _make_stored(subject, pinned, pinned, remembered.results())
         task = load_stored_answer(context, subject, pinned)
         if task is None:
             try:
