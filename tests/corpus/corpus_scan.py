@@ -25,7 +25,7 @@ from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.images import store
 from buildmatrix.judge.model import Verdict
-from buildmatrix.judge.tree import tree_of
+from buildmatrix.judge.tree import TreeView
 from buildmatrix.judge.verdicts import verdicts
 from buildmatrix.matrix.model import Policy
 
@@ -162,11 +162,11 @@ def judged(
         inventory = replace(inventory, distributions=(item, *others))
     policy, resolution = Policy(), resolve(inventory)
     trees = {
-        backend: tree_of(backend, None, inventory, seen, policy, load(), resolution)
+        backend: TreeView(backend, None, inventory, seen, policy, load(), resolution)
         for backend in BACKENDS
     }
     return {
-        backend: next(one for one in verdicts(tree, inventory, seen) if one.name == item.name)
+        backend: next(one for one in verdicts(tree) if one.name == item.name)
         for backend, tree in trees.items()
     }
 

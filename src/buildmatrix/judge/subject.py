@@ -22,7 +22,7 @@ from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.facts.loader_binding import Unbound, find_unbound
 from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict
-from buildmatrix.judge.tree import Standing, TreeView, tree_of
+from buildmatrix.judge.tree import Standing, TreeView
 from buildmatrix.judge.verdicts import verdicts
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import marker_environment
@@ -266,7 +266,7 @@ class ImageSubject(Subject):
     @cached_property
     def tree(self) -> TreeView:
         """View of the tree that verdicts use."""
-        return tree_of(
+        return TreeView(
             self.backend,
             self.line,
             self.inventory,
@@ -281,9 +281,7 @@ class ImageSubject(Subject):
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
         """Verdicts about distributions (`name==version`) by the content of the image alone."""
-        return {
-            verdict.owner: verdict for verdict in verdicts(self.tree, self.inventory, self.evidence)
-        }
+        return {verdict.owner: verdict for verdict in verdicts(self.tree)}
 
     @cached_property
     def chained(self) -> Mapping[str, Package]:

@@ -18,35 +18,32 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.judge.evidence import HELD, PackedSizeRange, carry_failures, total
 from buildmatrix.judge.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.judge.model import UNFIT, Verdict, VerdictName
-from buildmatrix.judge.tree import TreeView, find_vendor_requirements
+from buildmatrix.judge.tree import TreeView
 from buildmatrix.locks.model import Lock
 
 #: Libraries that draw windows; they indicate no accelerator.
 _GRAPHICS = "graphics"
 
 
-def verdicts(
-    tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
-) -> tuple[Verdict, ...]:
+def verdicts(tree: TreeView) -> tuple[Verdict, ...]:
     """Return one verdict per installed distribution, sorted by name, by the tree's content alone.
 
     What rules say of names joins in `judge.judging`.
     """
     by_owner: dict[str, list[Evidence]] = {}
-    for item in evidence:
+    for item in tree.evidence:
         if item.distribution is not None:
             by_owner.setdefault(item.distribution, []).append(item)
     alone = [
         _verdict(tree, item, by_owner.get(item.owner, []))
-        for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
+        for item in sorted(tree.inventory.distributions, key=lambda item: (item.name, item.path))
     ]
-    return tuple(
-        _pass_to_requirers(tree, list(carry_failures(alone, inventory.python_imports)), inventory)
-    )
+    carried = list(carry_failures(alone, tree.inventory.python_imports))
+    return tuple(_pass_to_requirers(tree, carried))
 
 
 class _Foreign(Struct, frozen=True):
@@ -217,19 +214,15 @@ def useless_requirements(
 def _foreign_requirements(
     tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    for name, match in find_vendor_requirements(
-        tree.required[item.owner], tree.installed, tree.catalogue, is_single=tree.is_single
-    ):
+    for name, match in tree.find_vendor_requirements(item.owner):
         if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
             yield name, match
 
 
-def _pass_to_requirers(
-    tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
-) -> Iterator[Verdict]:
+def _pass_to_requirers(tree: TreeView, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """Yield the verdicts; a build for another backend passes its own to its requirers."""
     bad = {verdict.name for verdict in verdicts if verdict.verdict in UNFIT}
-    items = {(item.name, item.version): item for item in inventory.distributions}
+    items = {(item.name, item.version): item for item in tree.inventory.distributions}
     for verdict in verdicts:
         builds = [
             name

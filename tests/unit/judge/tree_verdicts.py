@@ -9,7 +9,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge.model import Verdict
-from buildmatrix.judge.tree import tree_of
+from buildmatrix.judge.tree import TreeView
 from buildmatrix.judge.verdicts import verdicts
 from buildmatrix.matrix.model import Policy
 
@@ -26,5 +26,5 @@ def tree_verdicts(
     """One verdict per installed distribution, by what lies in the tree alone."""
     catalogue = catalogue or load()
     resolution = resolution or resolve(inventory)
-    tree = tree_of(backend, line, inventory, evidence, policy, catalogue, resolution)
-    return verdicts(tree, inventory, evidence)
+    tree = TreeView(backend, line, inventory, evidence, policy, catalogue, resolution)
+    return verdicts(tree)
