@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.base.threads import prepare_type
+from buildmatrix.engines.instructions import (
+    DockerfileError,
+    DockerfileInstruction,
+    scan_instructions,
+)
+from buildmatrix.engines.instructions import stages as split_stages
 from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, export_image
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.inventory.model import Inventory, Layer
@@ -37,38 +43,9 @@ from buildmatrix.sources.state_folder import TargetFiles, load
 MAX_BYTES = 1 << 20
 #: Instructions that create layers.
 _LAYER_KEYWORDS = frozenset({"RUN", "COPY", "ADD", "WORKDIR"})
-_FROM = re.compile(r"(?:--\S+\s+)*(\S+)(?:\s+[Aa][Ss]\s+(\S+))?\s*$")
-_FLAGS = re.compile(r"^(?:--[a-z-]+(?:=\S*)?\s+)+")
 #: Suffix in the history of images of the engine `oci`, with the distribution in a layer.
 _OWN_MARK = re.compile(r" # buildmatrix\b.*", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{\w+\}|\$\w+")
-
-
-class Instruction(Struct, frozen=True):
-    """An instruction, with its first line."""
-
-    line: int
-    keyword: str
-    #: Arguments, on one line.
-    text: str
-
-    @property
-    def history_text(self) -> str:
-        """Text in the history of an image."""
-        text = _FLAGS.sub("", self.text)
-        if text.startswith("["):
-            with suppress(ValueError):
-                text = " ".join(map(str, json.loads(text)))
-        if self.keyword == "WORKDIR":
-            text = text.strip("\"'")
-        return f"{self.keyword} {text}"
-
-
-class _Stage(Struct):
-    base: str
-    line: int
-    name: str | None
-    instructions: list[Instruction] = field(default_factory=list)
 
 
 def read_dockerfile(path: Path) -> str | None:
@@ -101,10 +78,13 @@ def _match_layers(dockerfile: str, instructions: Sequence[str]) -> tuple[list[in
 
     The lines are None if the layers are not those of this Dockerfile.
     """
-    stages = list(_parse_stages(dockerfile))
+    try:
+        _, stages = split_stages(scan_instructions(dockerfile))
+    except DockerfileError:
+        return None, ""
     if not stages:
         return None, ""
-    makers: list[Instruction] = []
+    makers: list[DockerfileInstruction] = []
     base, begun = "", 0
     at = len(stages) - 1
     while at >= 0:
@@ -113,7 +93,7 @@ def _match_layers(dockerfile: str, instructions: Sequence[str]) -> tuple[list[in
             *(item for item in stage.instructions if item.keyword in _LAYER_KEYWORDS),
             *makers,
         ]
-        base, begun = _VARIABLE.sub("", stage.base), stage.line
+        base, begun = _VARIABLE.sub("", stage.base), stage.begin.line
         # A stage based on another one includes its layers.
         base_name = stage.base.lower()
         at = next((n for n in range(at) if stages[n].name == base_name), -1)
@@ -134,13 +114,15 @@ def _match_layers(dockerfile: str, instructions: Sequence[str]) -> tuple[list[in
     return (None if ahead else [*lines, begun]), base
 
 
-def _match_own_layers(makers: Sequence[Instruction], instructions: Sequence[str]) -> list[int]:
+def _match_own_layers(
+    makers: Sequence[DockerfileInstruction], instructions: Sequence[str]
+) -> list[int]:
     """Return the lines for an image of the engine `oci`, with several layers per instruction."""
     lines = [0] * len(instructions)
     ahead = len(makers) - 1
     for layer in reversed(range(len(instructions))):
         keyword, _, text = _OWN_MARK.sub("", instructions[layer]).partition(" ")
-        text = Instruction(0, keyword, text).history_text
+        text = _history_text(keyword, text)
         at = next((n for n in range(ahead, -1, -1) if _is_same(makers[n], text)), None)
         if at is None:
             break  # the remaining layers are those of the base image
@@ -149,44 +131,21 @@ def _match_own_layers(makers: Sequence[Instruction], instructions: Sequence[str]
     return lines
 
 
-def _is_same(instruction: Instruction, recorded: str) -> bool:
+def _history_text(keyword: str, text: str) -> str:
+    """Return the text of an instruction without flags in the history of an image."""
+    if text.startswith("["):
+        with suppress(ValueError):
+            text = " ".join(map(str, json.loads(text)))
+    return " ".join([keyword, *(text.strip("\"'") if keyword == "WORKDIR" else text).split()])
+
+
+def _is_same(instruction: DockerfileInstruction, recorded: str) -> bool:
     """Return True if an instruction matches a history entry, which may be truncated."""
-    written, shown = " ".join(instruction.history_text.split()), " ".join(recorded.split())
+    written = _history_text(instruction.keyword, instruction.text)
+    shown = " ".join(recorded.split())
     if shown.endswith("..."):
         return written.startswith(shown.removesuffix("..."))
     return written == shown
-
-
-def _parse_stages(text: str) -> Iterator[_Stage]:
-    stage: _Stage | None = None
-    for instruction in _parse_instructions(text):
-        if instruction.keyword == "FROM":
-            if stage is not None:
-                yield stage
-            match = _FROM.match(instruction.text)
-            base, name = (match[1], match[2]) if match else (instruction.text, None)
-            stage = _Stage(base, instruction.line, name.lower() if name else None)
-        elif stage is not None:
-            stage.instructions.append(instruction)
-    if stage is not None:
-        yield stage
-
-
-def _parse_instructions(text: str) -> Iterator[Instruction]:
-    """Yield the instructions, without comments and empty lines inside of them."""
-    begun, parts = 0, list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        if not parts:
-            begun = number
-        goes_on = stripped.endswith("\\")
-        parts.append(stripped.removesuffix("\\"))
-        if not goes_on:
-            keyword, _, rest = " ".join(parts).strip().partition(" ")
-            yield Instruction(begun, keyword.upper(), " ".join(rest.split()))
-            parts = []
 
 
 #: Key of the last image's layers.

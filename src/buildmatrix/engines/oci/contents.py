@@ -17,6 +17,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.engines.dockerfile import dockerignore
+from buildmatrix.engines.instructions import DockerfileInstruction
 from buildmatrix.engines.oci.additions import Accounts, context_entries
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, bring_layers
@@ -37,7 +38,7 @@ from buildmatrix.engines.oci.recipe import (
 )
 from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, write_layer
 from buildmatrix.engines.process import writing
-from buildmatrix.engines.quoting import DockerfileInstruction, Ignored
+from buildmatrix.engines.quoting import Ignored
 from buildmatrix.images.documents import (
     CONFIGURATION,
     MANIFEST,

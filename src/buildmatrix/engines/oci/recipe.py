@@ -26,8 +26,7 @@ from buildmatrix.engines.dockerfile import (
     render_piece,
     template_of,
 )
-from buildmatrix.engines.oci.apt import missing_programs
-from buildmatrix.engines.quoting import (
+from buildmatrix.engines.instructions import (
     DockerfileError,
     DockerfileInstruction,
     Stage,
@@ -39,6 +38,7 @@ from buildmatrix.engines.quoting import (
     word,
     words,
 )
+from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.selection import refusal
 from buildmatrix.matrix.model import Spec, Target, User
@@ -163,7 +163,7 @@ class _RecipeReader:
 
     def recipe(self) -> Recipe:
         try:
-            above, read = stages(self._text)
+            above, read = stages(instructions(self._text))
         except DockerfileError as error:
             self._problem(None, f"its Dockerfile cannot be built without a builder: {error}")
         else:
