@@ -81,47 +81,31 @@ def run_cold_start(
     backend: str,
     catalogue: Catalogue,
     late: Sequence[str] = (),
+    *,
+    is_within: bool = False,
 ) -> tuple[Check, ...]:
     """Start each framework `repeat` times on a device, each time in a new container.
 
-    `late` lists code that is compiled at the first start, according to the scan.
+    `late` lists code that is compiled at the first start, according to the scan. With `is_within`,
+    all run in one container, as in a pod: each in a process with an empty home. The start of the
+    container is then not included, so the times have names of their own.
     """
     caches = find_kernel_caches(catalogue)
-    options = {
+    options: dict[str, object] = {
         "frameworks": list_frameworks(backend, catalogue),
         "variables": caches.variables,
     }
-    seen, names = run_probe(run, "cold_start", options, EACH_S, "frameworks")
+    if is_within:
+        options |= {"times": repeat, "seconds": EACH_S, "budget": BUDGET_S}
+    limit = WITHIN_S if is_within else EACH_S
+    seen, names = run_probe(run, "cold_start", options, limit, "frameworks")
     if names is None:
         return seen
-    return tuple(
-        _start_framework(name, run, repeat, {**options, "start": name}, caches, late)
-        for name in names
-    )
-
-
-def run_starts_within(
-    run: Run,
-    repeat: int,
-    backend: str,
-    catalogue: Catalogue,
-    late: Sequence[str] = (),
-) -> tuple[Check, ...]:
-    """Start each framework in a running container, as in a pod: a process with an empty home.
-
-    The start of the container is not included, so the times have names of their own.
-    """
-    caches = find_kernel_caches(catalogue)
-    options = {
-        "frameworks": list_frameworks(backend, catalogue),
-        "variables": caches.variables,
-        "times": repeat,
-        "seconds": EACH_S,
-        "budget": BUDGET_S,
-    }
-    seen, names = run_probe(run, "cold_start", options, WITHIN_S, "frameworks")
-    if names is None:
-        return seen
+    if not is_within:
+        return tuple(
+            _start_framework(name, run, repeat, {**options, "start": name}, caches, late)
+            for name in names
+        )
     checks: list[Check] = []
     for name in names:
         if answers := [check for check in seen if check.subject == name]:

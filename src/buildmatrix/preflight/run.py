@@ -39,7 +39,7 @@ from buildmatrix.preflight.baseline import (
     read_expectations,
 )
 from buildmatrix.preflight.batch import run_batch
-from buildmatrix.preflight.cold_start import NOT_FROM_WITHIN, run_cold_start, run_starts_within
+from buildmatrix.preflight.cold_start import NOT_FROM_WITHIN, run_cold_start
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.preflight.rungs import (
     find_disagreements,
@@ -292,8 +292,9 @@ def _run_cold_start(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
     if climb.judge.has_device(backend) and (inventory := _load_last_inventory(subject)) is not None:
         judgement = climb.judge.image(subject.target, inventory, None)
         late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
-    ask = run_starts_within if climb.in_pod else run_cold_start
-    checks = ask(climb.run, climb.repeat, backend, climb.catalogue, late)
+    checks = run_cold_start(
+        climb.run, climb.repeat, backend, climb.catalogue, late, is_within=climb.in_pod
+    )
     if state_of(checks) != "not-run":
         return checks, NOT_FROM_WITHIN if climb.in_pod else ""
     return checks, f"no framework here computes on a device of {backend}"

@@ -14,7 +14,7 @@ from probing import install, runner
 from buildmatrix.catalogue.load import load
 from buildmatrix.engines.model import RunResult
 from buildmatrix.preflight import cold_start
-from buildmatrix.preflight.cold_start import run_cold_start, run_starts_within
+from buildmatrix.preflight.cold_start import run_cold_start
 from buildmatrix.reports.preflight import Check
 
 TORCH = """
@@ -114,7 +114,7 @@ def test_starts_within_one_container_are_new_processes_whose_container_is_not_ti
     site: Path, tmp_path: Path
 ) -> None:
     install(site, "torch", TORCH)
-    (check,) = run_starts_within(runner(site, HOME=str(tmp_path)), 3, "cpu", load())
+    (check,) = run_cold_start(runner(site, HOME=str(tmp_path)), 3, "cpu", load(), is_within=True)
     assert (check.subject, check.state) == ("torch in a running container", "passed"), check
     assert check.values["n"] == 3 and seconds(check, "p50_s") > 0
     assert "container_s" not in check.values and "container " not in check.message.split(";")[1]
@@ -129,12 +129,13 @@ def test_a_start_that_fails_within_a_container_costs_no_other_framework(
     install(site, "torch", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     install(site, "jax", "raise ImportError('no jaxlib')")
     jax, torch = sorted(
-        run_starts_within(runner(site, HOME=str(tmp_path)), 2, "cpu", load()),
+        run_cold_start(runner(site, HOME=str(tmp_path)), 2, "cpu", load(), is_within=True),
         key=lambda check: check.subject,
     )
     assert (torch.state, torch.message) == ("failed", "start 1: died by SIGKILL")
     assert jax.state == "failed" and "no jaxlib" in jax.message
-    (lost,) = run_starts_within(lambda *_: RunResult(137, "", timed_out=True), 2, "cpu", load())
+    ended = RunResult(137, "", timed_out=True)
+    (lost,) = run_cold_start(lambda *_: ended, 2, "cpu", load(), is_within=True)
     assert lost.state == "undecided"
 
 
