@@ -16,7 +16,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build, first_base
-from buildmatrix.commands.init_locked import LockedPart, LockedProject, OpenPart, read_locked
+from buildmatrix.commands.init_locked import LockedPart, LockedProject, read_locked
 from buildmatrix.commands.init_sections import (
     NO_ANSWERS,
     Advice,
@@ -126,9 +126,9 @@ def _locked_backend(
         key, values = _known_runtime(part.runtime, known)
         first = next(iter(parts.values()), part)
         if key in parts:
-            locked.open.append(OpenPart.of(part, f"{parts[key].label} is for {name} {key} already"))
+            locked.leave_open(part, f"{parts[key].label} is for {name} {key} already")
         elif bool(part.extras) != bool(first.extras):
-            locked.open.append(OpenPart.of(part, f"it is no part of the kind of {first.label}"))
+            locked.leave_open(part, f"it is no part of the kind of {first.label}")
         else:
             runtimes[key] = {k: value for k, value in values.items() if k != "torch"}
             parts[key] = part
@@ -138,7 +138,8 @@ def _locked_backend(
     chosen = starting_base(build, pythons, [key for key in parts if key != "any"], advice)
     if chosen.python and chosen.python not in pythons:
         why = f"its base image {chosen.image} has Python {chosen.python}, which the lock is not for"
-        locked.open += [OpenPart.of(part, why, is_usable=False) for part in parts.values()]
+        for part in parts.values():
+            locked.leave_open(part, why, is_usable=False)
         return ""
     if not chosen.python and pythons[0] != locked.python:
         chosen = replace(chosen, python=pythons[0], python_note="one that this part is for")

@@ -86,12 +86,6 @@ class OpenPart(Struct, frozen=True):
     #: Extra or group.
     name: str = ""
 
-    @classmethod
-    def of(cls, part: LockedPart, why: str, *, is_usable: bool = True) -> OpenPart:
-        """A part that is left open."""
-        line = part.line if is_usable else ""
-        return cls(part.label, why, line, part.name)
-
 
 class LockedProject(Struct):
     """The parts of a project's locks, by backend."""
@@ -114,6 +108,10 @@ class LockedProject(Struct):
             return self.parts[0].lock
         common = {part.lock.replace(part.backend, "{backend}") for part in self.parts}
         return common.pop() if len(common) == 1 else ""
+
+    def leave_open(self, part: LockedPart, why: str, *, is_usable: bool = True) -> None:
+        """Leave a part to the user; with the line to write if it can be installed."""
+        self.open.append(OpenPart(part.label, why, part.line if is_usable else "", part.name))
 
 
 def find_locks(folder: Path) -> tuple[Path, ...]:
@@ -217,7 +215,7 @@ def read_locked(
             project.parts.append(part)
         else:
             why = obstacles[part][project.python] or f"it is not for Python {listing(before)}"
-            project.open.append(OpenPart.of(part, why, is_usable=False))
+            project.leave_open(part, why, is_usable=False)
     order = sorted(projects, key=lambda python: python != project.python)
     project.pythons = {
         backend: tuple(python for python in order if python in fits)
@@ -263,14 +261,14 @@ class _LockReader:
             project.parts.append(base)
         elif not project.parts:
             why = f"it holds distributions for {listing(sorted(held))}"
-            project.open.append(OpenPart.of(base, why))
+            project.leave_open(base, why)
         mine = {part.name for part in project.parts} | {part.name for part in project.open}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
         for part in parts:
             together = project.extras if part.extras else project.groups
             if part.name not in mine and part.name not in together:
-                project.open.append(OpenPart.of(part, "its name names no backend"))
+                project.leave_open(part, "its name names no backend")
 
     def _plain_twin(
         self, base: LockedPart, left_out: LeftOut, project: LockedProject
@@ -286,42 +284,38 @@ class _LockReader:
 
     def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
         """Assign a part whose name says for which backend it is."""
-        outcome = self._assign(part, name, project.parts)
-        if isinstance(outcome, OpenPart):
-            project.open.append(outcome)
-        elif outcome is not None:
-            project.parts.append(outcome)
-
-    def _assign(
-        self, part: LockedPart, name: str, assigned: Sequence[LockedPart]
-    ) -> LockedPart | OpenPart | None:
         named = self._find_backend(name)
         if named is None:
-            return None if part.name else OpenPart.of(part, "its name names no backend")
+            if not part.name:
+                project.leave_open(part, "its name names no backend")
+            return
         backend, runtime = named
         try:
             packages, _ = self._read(part)
             held = self._backends(packages, backend)
         except (SpecError, UsageError) as error:
-            return OpenPart.of(part, error.message.splitlines()[0], is_usable=False)
+            project.leave_open(part, error.message.splitlines()[0], is_usable=False)
+            return
         others = sorted(set(held) - {backend})
         if backend == _ANY and len(held) == 1:
             backend = others[0]
-        elif backend == _ANY:
+        elif others or backend == _ANY:
             found = " and ".join(others) or "no backend that is known"
-            return OpenPart.of(part, f"what is locked in it is for {found}")
-        elif others:
-            return OpenPart.of(part, f"what is locked in it is for {' and '.join(others)}, too")
+            too = "" if backend == _ANY else ", too"
+            project.leave_open(part, f"what is locked in it is for {found}{too}")
+            return
         if reason := backend_build(self.catalogue, backend).unbuildable:
-            return OpenPart.of(part, f"no image can be made: {reason}", is_usable=False)
+            project.leave_open(part, f"no image can be made: {reason}", is_usable=False)
+            return
         said = (pair for package in packages for pair in _toolkits(package))
         of_index = next((version for of, version in said if of == backend), "")
         runtime = _closer(runtime, held.get(backend) or of_index)
-        for other in assigned:
+        for other in project.parts:
             if (other.backend, other.runtime) == (backend, runtime):
                 why = f"{other.label} is for {backend} {runtime}".rstrip() + " already"
-                return OpenPart.of(part, why)
-        return replace(part, backend=backend, runtime=runtime)
+                project.leave_open(part, why)
+                return
+        project.parts.append(replace(part, backend=backend, runtime=runtime))
 
     def _find_backend(self, name: str) -> tuple[str, str] | None:
         """The backend that a name says, and its toolkit; None for no backend, or for several."""
