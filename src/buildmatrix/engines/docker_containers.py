@@ -25,6 +25,7 @@ from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, Und
 from buildmatrix.base.threads import read_ahead
 from buildmatrix.engines.model import DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.process import plain
+from buildmatrix.net.addresses import iter_causes
 
 #: Limits of containers with a user's command: memory in bytes, processes.
 MEMORY = 8 << 30
@@ -41,7 +42,7 @@ _INTERVAL = 0.1
 
 def _remedy(error: BaseException) -> str:
     """Return a hint for a failed daemon."""
-    if any(isinstance(cause, PermissionError) for cause in _causes(error)):
+    if any(isinstance(cause, PermissionError) for cause in iter_causes(error)):
         return (
             "this user may not use it: run as root, or as a member of the group that owns the "
             "socket (`sudo usermod -aG docker $USER`, then log in again)"
@@ -49,20 +50,12 @@ def _remedy(error: BaseException) -> str:
     return "see that it runs"
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
-    below: BaseException | None = error
-    while below is not None:
-        yield below
-        below = below.__cause__ or below.__context__
-
-
 def _cause(error: BaseException) -> str:
     """Return the message of the operating system in an error's causes, else its own message.
 
     requests and urllib3 include the representations of their causes in their messages.
     """
-    for cause in _causes(error):
+    for cause in iter_causes(error):
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror[:1].lower() + cause.strerror[1:]
     if isinstance(error, requests.Timeout):
@@ -98,7 +91,7 @@ class Daemon:
             with contextlib.closing(client):
                 yield client
         except (docker.errors.DockerException, requests.RequestException) as error:
-            is_gone = any(isinstance(cause, FileNotFoundError) for cause in _causes(error))
+            is_gone = any(isinstance(cause, FileNotFoundError) for cause in iter_causes(error))
             path = self._environment.get("PATH", os.defpath)
             if is_gone and shutil.which("docker", path=path) is None:
                 raise ComponentError(
