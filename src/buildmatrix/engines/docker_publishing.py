@@ -189,24 +189,18 @@ class Publisher:
         own = self._command.driver(job.builder) == OWN_DRIVER
         keep = "type=docker" if own else "type=image,push=false"
         kept = self._baker.export(job, self._surroundings, self._progress, keep)
-        if not _was_scanned(job, kept.digest, kept.config):
-            raise UndecidedError(
-                f"{job.id}: the builder no longer has the image that was scanned; nothing was "
-                "pushed, run the build again",
-                log=job.log,
-            )
+        why = "the builder no longer has the image that was scanned; nothing was pushed, "
+        _check_scanned(job, kept.digest, kept.config, why)
 
     def _push_built(self, job: BuildJob) -> str:
         """Push all tags of a job through its builder; return the digest in the registry."""
         to_registry = "type=image,push=true"
         sent = self._baker.export(job, self._surroundings, self._progress, to_registry)
-        if not _was_scanned(job, sent.digest, sent.config):
-            raise UndecidedError(
-                f"{job.id}: the builder lost the image that was scanned before it was pushed, and "
-                f"made another one, {sent.digest}, which was not scanned and which its tags lead "
-                "to now; run the build again",
-                log=job.log,
-            )
+        why = (
+            f"the builder lost the image that was scanned before it was pushed, and made another "
+            f"one, {sent.digest}, which was not scanned and which its tags lead to now; "
+        )
+        _check_scanned(job, sent.digest, sent.config, why)
         return sent.digest
 
     def _push_kept(self, job: BuildJob) -> str:
@@ -265,12 +259,8 @@ class Publisher:
                     log=job.log,
                 )
             (image,) = images
-            if not _was_scanned(job, image.digest, layout.manifest(image).config.digest):
-                raise UndecidedError(
-                    f"{job.id}: the builder lost the image that was scanned before it was pushed; "
-                    "run the build again",
-                    log=job.log,
-                )
+            why = "the builder lost the image that was scanned before it was pushed; "
+            _check_scanned(job, image.digest, layout.manifest(image).config.digest, why)
             push_content(registry, layout, image, job, mounts, self._progress, self._check)
         return image.digest
 
@@ -287,12 +277,12 @@ class Publisher:
             raise Interrupted("interrupted")
 
 
-def _was_scanned(job: BuildJob, digest: str, config: str | None) -> bool:
-    """Return True if an image is the scanned one.
+def _check_scanned(job: BuildJob, digest: str, config: str | None, why: str) -> None:
+    """Raise `UndecidedError`, which begins with `why`, if an image is not the scanned one.
 
     Compares manifests if the configuration is unknown: BuildKit does not report it for an image
     that it exports to a daemon with containerd's store.
     """
-    if job.config is not None:
-        return config == job.config
-    return job.digest in (None, digest)
+    is_same = job.digest in (None, digest) if job.config is None else config == job.config
+    if not is_same:
+        raise UndecidedError(f"{job.id}: {why}run the build again", log=job.log)
