@@ -238,8 +238,6 @@ def read_side(source: Source, settings: DiffSettings) -> Side:
     if isinstance(source, SavedReport):
         return read_report_side(source.path, settings.options.select, settings.options.backend)
     if isinstance(source, Declared):
-        pass  # MERGED
-
         return read_lock_side(source, settings)
     target = source.target()
     if target is not None:
