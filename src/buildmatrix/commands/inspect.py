@@ -29,7 +29,6 @@ from buildmatrix.facts.inventory.variants import (
 from buildmatrix.facts.symbols import read_imports
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
-from buildmatrix.facts.trees.wheel import WheelTree
 from buildmatrix.matrix.model import NodeClass, Spec, Target
 from buildmatrix.reports.inspect import (
     Architecture,
@@ -42,6 +41,7 @@ from buildmatrix.reports.inspect import (
     Share,
     VariantUse,
 )
+from buildmatrix.sources.local import read_wheel
 
 if TYPE_CHECKING:
     from buildmatrix.images.store.facts import FactCache
@@ -302,16 +302,7 @@ def _inspect_wheel(
     machines: Machines | None,
     target: Target | None,
 ) -> Inspection:
-    def scan() -> Inventory:
-        with WheelTree(path) as tree:
-            return collect(tree)
-
-    if cache is None:
-        inventory = scan()
-    else:
-        from buildmatrix.images.store.facts import file_digest
-
-        inventory = cache.inventory(f"wheel {file_digest(path)}", scan)
+    inventory = read_wheel(path, cache)
     return replace(
         inspect_tree(str(path), inventory, catalogue, machines, target),
         size=path.stat().st_size,

@@ -41,6 +41,7 @@ from buildmatrix.sources.model import (
 if TYPE_CHECKING:
     from buildmatrix.engines.model import OpenTree
     from buildmatrix.facts.inventory.model import Inventory
+    from buildmatrix.images.store.facts import FactCache
     from buildmatrix.locks.requirement_lines import RequirementSet
     from buildmatrix.locks.selection import LockSelection
 
@@ -273,6 +274,19 @@ def is_wheel_label(text: str) -> bool:
     return text.startswith(f"{WheelFile.prefix}:")
 
 
+def read_wheel(path: Path, cache: FactCache | None) -> Inventory:
+    """Read a local wheel."""
+    from buildmatrix.facts.inventory.collect import collect
+    from buildmatrix.facts.trees.wheel import WheelTree
+    from buildmatrix.images.store.facts import file_digest
+
+    def scan() -> Inventory:
+        with WheelTree(path) as tree:
+            return collect(tree)
+
+    return scan() if cache is None else cache.inventory(f"wheel {file_digest(path)}", scan)
+
+
 class WheelFile(Installed):
     """A local wheel."""
 
@@ -307,18 +321,7 @@ class WheelFile(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`."""
-        from buildmatrix.facts.inventory.collect import collect
-        from buildmatrix.facts.trees.wheel import WheelTree
-        from buildmatrix.images.store.facts import file_digest
-
-        path, cache = Path(self.name), options.cache()
-
-        def scan() -> Inventory:
-            with WheelTree(path) as tree:
-                return collect(tree)
-
-        inventory = scan() if cache is None else cache.inventory(f"wheel {file_digest(path)}", scan)
-        return Facts(str(self), inventory)
+        return Facts(str(self), read_wheel(Path(self.name), options.cache()))
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
