@@ -104,6 +104,7 @@ class _BuildRun:
         self.progress = progress
         self.works = works
         self.judge = Judge(spec, options.fail_on, options.today, options.known_findings)
+        self.shared = spec, options, engine, self.judge, progress
         #: Those that take part.
         self.builders = options.builders
         self.push_error: BuildmatrixError | None = None
@@ -114,7 +115,7 @@ class _BuildRun:
         """All steps, in order."""
         if self.options.push or self.options.stage:
             self.registries()
-        lock_gate = LockGate(self.spec, self.options, self.judge, self.progress)
+        lock_gate = LockGate(*self.shared)
         lock_gate.locks(self.works)
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
@@ -259,9 +260,7 @@ class _BuildRun:
     def side_by_side(self, works: Sequence[BuildWork]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time on each builder."""
         builders = Builders(self.builders, self.options.jobs, works)
-        gates = ImageGates(
-            self.spec, self.options, self.engine, self.judge, self.progress, builders
-        )
+        gates = ImageGates(*self.shared, builders)
 
         def stop() -> None:
             builders.stop()
@@ -280,8 +279,7 @@ class _BuildRun:
 
     def publish(self) -> None:
         """Publish the images, and other requested artifacts."""
-        publication = Publication(self.spec, self.options, self.engine, self.progress)
-        self.push_error = publication.publish(self.works, self.report)
+        self.push_error = Publication(*self.shared).publish(self.works, self.report)
 
     def interrupted(self) -> Result:
         """Return the result up to the user's interruption."""

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_INTERRUPTED,
@@ -16,16 +14,13 @@ from buildmatrix.base.errors import (
     Interrupted,
     UndecidedError,
 )
-from buildmatrix.base.progress import Progress
 from buildmatrix.commands.audit import look
-from buildmatrix.commands.build_work import BuildWork, Options
+from buildmatrix.commands.build_work import BuildWork, Gates
 from buildmatrix.commands.promote import move_tags
-from buildmatrix.engines.model import Engine
 from buildmatrix.judge.advisories import ask
-from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Spec, Target
+from buildmatrix.matrix.model import Target
 from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report
 from buildmatrix.reports.verify import TagMove
@@ -37,13 +32,8 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry_client import Registry
 
 
-class LockGate(Struct, frozen=True):
+class LockGate(Gates, frozen=True):
     """Takes the targets of a run through the gate `lock`."""
-
-    spec: Spec
-    options: Options
-    judge: Judge
-    progress: Progress
 
     def locks(self, works: Sequence[BuildWork]) -> None:
         """Bring the locks up to date, and judge them before anything is downloaded."""
@@ -147,13 +137,8 @@ class LockGate(Struct, frozen=True):
 # and tags at once.
 
 
-class Publication(Struct, frozen=True):
+class Publication(Gates, frozen=True):
     """Publishes everything, or nothing when one target is not green."""
-
-    spec: Spec
-    options: Options
-    engine: Engine
-    progress: Progress
 
     def publish(
         self, works: Sequence[BuildWork], report: Callable[[], Report]

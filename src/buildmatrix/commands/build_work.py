@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
-from buildmatrix.base.progress import Ending
+from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.commands.options import BuildOptions
-from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.engines.model import BuildJob, Engine, Surroundings
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.judge.advisories import AdvisoryOptions
 from buildmatrix.judge.composition import Composition
+from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.model import (
     GATES,
     BuilderAttempt,
@@ -36,7 +37,7 @@ from buildmatrix.judge.model import (
 )
 from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Rung, Target
+from buildmatrix.matrix.model import Rung, Spec, Target
 from buildmatrix.signing.attached import Signer
 from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 
@@ -60,6 +61,16 @@ class Options(BuildOptions):
     known_findings: frozenset[str] = frozenset()
     #: The day that waivers are held against.
     today: date = field(default_factory=date.today)
+
+
+class Gates(Struct, frozen=True):
+    """Base of the gates: what all of a run share."""
+
+    spec: Spec
+    options: Options
+    engine: Engine
+    judge: Judge
+    progress: Progress
 
 
 #: The later, the worse.

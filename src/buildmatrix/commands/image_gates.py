@@ -12,32 +12,26 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
-from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.commands import build_checks
 from buildmatrix.commands.build_checks import Ascent, ascent, climb, place_rungs, skip_rungs
-from buildmatrix.commands.build_work import Builders, BuildWork, Options, Slot
-from buildmatrix.engines.model import BuildOutcome, Engine
+from buildmatrix.commands.build_work import Builders, BuildWork, Gates, Slot
+from buildmatrix.engines.model import BuildOutcome
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images import store
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import BuilderAttempt, Gate
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Spec, Target, has_to_run
+from buildmatrix.matrix.model import Target, has_to_run
 from buildmatrix.preflight.baseline import select_in_force
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 from buildmatrix.sources.target_layers import add_layers, detach_layers
 
 
-class ImageGates(Struct, frozen=True):
+class ImageGates(Gates, frozen=True):
     """Takes targets through the gates that need an engine; several threads may use it."""
 
-    spec: Spec
-    options: Options
-    engine: Engine
-    judge: Judge
-    progress: Progress
     builders: Builders
 
     def pass_next(self) -> None:

@@ -83,7 +83,7 @@ class Run:
         return assemble("buildmatrix.toml", "2026-11-01", targets=results)
 
     def publish(self, **options: Any) -> Exception | None:
-        publication = Publication(self.spec, Options(**options), self.engine, Silent())
+        publication = Publication(self.spec, Options(**options), self.engine, None, Silent())
         return publication.publish(self.works, self.report)
 
     @property

@@ -124,5 +124,5 @@ def test_the_lock_of_a_target_is_in_its_time(
         return {item.target.id: UndecidedError("no index") for item in group}
 
     monkeypatch.setattr(resolve, "_lock", lock)
-    LockGate(spec, Options(jobs=1), None, Silent())._fresh(works)
+    LockGate(spec, Options(jobs=1), None, None, Silent())._fresh(works)
     assert [item.seconds for item in works] == [8, 8, 8]
