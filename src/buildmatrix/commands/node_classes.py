@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from packaging.specifiers import InvalidSpecifier
 from packaging.version import InvalidVersion
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.base.parsing import parse_specifiers, parse_version
 from buildmatrix.base.text import size
@@ -40,20 +41,11 @@ class _MachineKind(Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] | None
 
 
-class _FieldDifference(Struct, frozen=True):
-    """A field that differs from the class; `seen` is empty if the machine does not have it."""
-
-    field: str
-    expected: str
-    seen: str
-    undecided: bool = False
-
-
 class _ClassCount(Struct):
     nodes: int = 0
     #: True if some of them are nodes of a cluster.
     in_cluster: bool = False
-    differences: dict[_FieldDifference, list[str]] = field(default_factory=dict)
+    differences: dict[NodeDifference, list[str]] = field(default_factory=dict)
 
 
 def check_node_classes(
@@ -124,13 +116,7 @@ def exit_code(held: NodeClassCheck) -> int:
 
 def _make_class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
     differences = tuple(
-        NodeDifference(
-            "undecided" if item.undecided else "drift",
-            item.field,
-            item.expected,
-            item.seen,
-            tuple(sorted(names)),
-        )
+        replace(item, nodes=tuple(sorted(names)))
         for item, names in sorted(
             counted.differences.items(), key=lambda pair: (pair[0].field, pair[0].seen)
         )
@@ -162,11 +148,11 @@ class ClassChooser:
         self._classes = classes
         self._catalogue = catalogue
         self._keys = {key for node_class in classes for key in node_class.labels}
-        self._choices: dict[_MachineKind, tuple[str, tuple[_FieldDifference, ...]] | None] = {}
+        self._choices: dict[_MachineKind, tuple[str, tuple[NodeDifference, ...]] | None] = {}
 
     def choose(
         self, machine: Machine, labels: Mapping[str, str] | None
-    ) -> tuple[str, tuple[_FieldDifference, ...]] | None:
+    ) -> tuple[str, tuple[NodeDifference, ...]] | None:
         """Return the class's name, and the machine's differences from it; None for no class."""
         held = None
         if labels is not None:
@@ -176,7 +162,7 @@ class ClassChooser:
             self._choices[kind] = self._choose(kind)
         return self._choices[kind]
 
-    def _choose(self, kind: _MachineKind) -> tuple[str, tuple[_FieldDifference, ...]] | None:
+    def _choose(self, kind: _MachineKind) -> tuple[str, tuple[NodeDifference, ...]] | None:
         own = [item for item in self._classes if item.backend == kind.machine.backend]
         held = dict(kind.labels or ())
         labelled = [
@@ -226,20 +212,25 @@ def _has_product(node_class: NodeClass, machine: Machine) -> bool:
     return any(matches_any(patterns, product_words(name)) for name in machine.products)
 
 
+def _differ(field: str, expected: str, seen: str, *, undecided: bool = False) -> NodeDifference:
+    """Return a difference of one machine; `seen` is empty if it does not have the field."""
+    return NodeDifference("undecided" if undecided else "drift", field, expected, seen, ())
+
+
 def _find_differences(
     node_class: NodeClass, kind: _MachineKind, catalogue: Catalogue
-) -> Iterator[_FieldDifference]:
+) -> Iterator[NodeDifference]:
     machine = kind.machine
     if node_class.products:
         seen = ", ".join(machine.products)
         if not seen:
-            yield _FieldDifference("products", ", ".join(node_class.products), "", True)
+            yield _differ("products", ", ".join(node_class.products), "", undecided=True)
         elif not _has_product(node_class, machine):
-            yield _FieldDifference("products", ", ".join(node_class.products), seen)
+            yield _differ("products", ", ".join(node_class.products), seen)
     if node_class.archs:
         archs = _find_archs(machine, catalogue)
         if archs and set(architectures(node_class, catalogue)).isdisjoint(archs):
-            yield _FieldDifference("archs", ", ".join(node_class.archs), ", ".join(archs))
+            yield _differ("archs", ", ".join(node_class.archs), ", ".join(archs))
     held, partitions = machine.partitions, ", ".join(machine.partitions)
     runtimes = node_class.container_runtime, machine.container_runtime
     memory = size(node_class.memory) if node_class.memory else ""
@@ -261,13 +252,13 @@ def _find_differences(
         if expected and (seen or name in needed):
             answer = fits(expected, seen) if seen else None
             if not answer:
-                yield _FieldDifference(name, expected, seen, answer is None)
+                yield _differ(name, expected, seen, undecided=answer is None)
     if machine.partitions and not node_class.partition and node_class.count:
-        yield _FieldDifference("partition", "none", partitions)
+        yield _differ("partition", "none", partitions)
     if kind.labels is not None:
         yield from _compare_cluster_fields(node_class, machine, dict(kind.labels))
     elif not {_cdi_kind(device) for device in node_class.cdi} <= set(map(_cdi_kind, machine.cdi)):
-        yield _FieldDifference("cdi", ", ".join(node_class.cdi), ", ".join(machine.cdi))
+        yield _differ("cdi", ", ".join(node_class.cdi), ", ".join(machine.cdi))
 
 
 def _cdi_kind(device: str) -> str:
@@ -277,21 +268,21 @@ def _cdi_kind(device: str) -> str:
 
 def _compare_cluster_fields(
     node_class: NodeClass, machine: Machine, labels: Mapping[str, str]
-) -> Iterator[_FieldDifference]:
+) -> Iterator[NodeDifference]:
     """Yield differences in attributes of cluster nodes: labels, resources and taints."""
     for key, value in node_class.labels.items():
         if labels.get(key) != value:
-            yield _FieldDifference(f"labels.{key}", value, labels.get(key, ""))
+            yield _differ(f"labels.{key}", value, labels.get(key, ""))
     missing = [name for name in node_class.resources if name not in machine.resources]
     if missing:
-        yield _FieldDifference("resources", ", ".join(missing), ", ".join(machine.resources))
+        yield _differ("resources", ", ".join(missing), ", ".join(machine.resources))
     if node_class.tolerations:
         strange = [
             taint for taint in machine.taints if not _is_tolerated(taint, node_class.tolerations)
         ]
         if strange:
             expected = ", ".join(node_class.tolerations)
-            yield _FieldDifference("tolerations", expected, ", ".join(strange))
+            yield _differ("tolerations", expected, ", ".join(strange))
 
 
 def _is_tolerated(taint: str, tolerations: Iterable[str]) -> bool:
