@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.threads import prepare_type
+from buildmatrix.facts.inventory.listing import follow_links
 from buildmatrix.facts.trees.archive import (
     CHUNK,
     BytesSource,
@@ -31,7 +32,7 @@ from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.facts.trees.tar import Attributes, Kind, TarMember, members
 from buildmatrix.images.documents import Descriptor
-from buildmatrix.images.layers import LayerEntry
+from buildmatrix.images.layers import LayerEntry, parent_folders
 from buildmatrix.images.layout import OciLayout
 from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 
@@ -189,32 +190,13 @@ class BaseFiles:
 
         None for circular links, and if a parent is a file.
         """
-        ahead = list(reversed(path.split("/")))
-        resolved: list[str] = []
-        links = 0
-        while ahead:
-            part = ahead.pop()
-            if part in ("", "."):
-                continue
-            if part == "..":
-                del resolved[-1:]
-                continue
-            resolved.append(part)
-            entry = self.entries.get("/".join(resolved))
-            if entry is None or entry.kind == "folder":
-                continue
-            if entry.kind == "file":
-                if any(rest not in ("", ".") for rest in ahead):
-                    return None
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                return None
-            resolved.pop()
-            if entry.target.startswith("/"):
-                resolved.clear()
-            ahead += reversed(entry.target.split("/"))
-        return "/".join(resolved)
+        place = follow_links(path, self._target)
+        entries = map(self.entries.get, parent_folders(place or ""))
+        return None if any(entry and entry.kind == "file" for entry in entries) else place
+
+    def _target(self, path: str) -> str | None:
+        entry = self.entries.get(path)
+        return entry.target if entry is not None and entry.kind == "symlink" else None
 
     def add(self, entry: LayerEntry) -> None:
         """Add a file of a layer on top of the base."""

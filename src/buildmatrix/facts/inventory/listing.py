@@ -56,7 +56,7 @@ class LinkedPaths:
             return None
         inside = f"{resolved}/{name}" if resolved else name
         if inside in self._links:
-            followed = self._follow(inside)
+            followed = follow_links(inside, self._links.get)
             return followed if followed is not None and followed in self._files else None
         return inside if inside in self._files else None
 
@@ -64,36 +64,41 @@ class LinkedPaths:
         """Resolve `path` without links, `.` and `..`; the root is empty; None for a loop."""
         if path in self._folders:
             return self._folders[path]
-        resolved = self._follow(path)
+        resolved = follow_links(path, self._links.get)
         if len(self._folders) < MOST_REMEMBERED:
             self._folders[path] = resolved
         return resolved
 
-    def _follow(self, path: str) -> str | None:
-        components: list[str] = []
-        ahead = path.split("/")[::-1]
-        passed = 0
-        while ahead:
-            name = ahead.pop()
-            if name in ("", "."):
-                continue
-            if name == "..":
-                # The parent of the root is the root.
-                del components[-1:]
-                continue
-            components.append(name)
-            target = self._links.get("/".join(components))
-            if target is None:
-                continue
-            passed += 1
-            if passed > MOST_LINKS:
-                return None
-            if target.startswith("/"):
-                components.clear()
-            else:
-                components.pop()
-            ahead.extend(target.split("/")[::-1])
-        return "/".join(components)
+
+def follow_links(path: str, target_of: Callable[[str], str | None]) -> str | None:
+    """Resolve `path` without links, `.` and `..`; the root is empty; None for a loop.
+
+    `target_of` returns the target of a link.
+    """
+    components: list[str] = []
+    ahead = path.split("/")[::-1]
+    passed = 0
+    while ahead:
+        name = ahead.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            # The parent of the root is the root.
+            del components[-1:]
+            continue
+        components.append(name)
+        target = target_of("/".join(components))
+        if target is None:
+            continue
+        passed += 1
+        if passed > MOST_LINKS:
+            return None
+        if target.startswith("/"):
+            components.clear()
+        else:
+            components.pop()
+        ahead.extend(target.split("/")[::-1])
+    return "/".join(components)
 
 
 # Tree
