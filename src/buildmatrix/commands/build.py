@@ -30,7 +30,7 @@ from buildmatrix.base.text import count
 from buildmatrix.base.threads import Crew
 from buildmatrix.commands import build_checks
 from buildmatrix.commands.build_gates import LockGate, Publication
-from buildmatrix.commands.build_work import Builders, BuildWork, Options
+from buildmatrix.commands.build_work import Builders, BuildWork, Gates, Options
 from buildmatrix.commands.image_gates import ImageGates
 from buildmatrix.engines.model import Engine
 from buildmatrix.engines.process import writing
@@ -78,8 +78,10 @@ def build(
             spec,
             options,
             engine,
+            Judge(spec, options.fail_on, options.today, options.known_findings),
             progress,
             [BuildWork(target, state.target_files(target.id), clock=clock) for target in targets],
+            options.builders,
         )
         try:
             return run.all()
@@ -87,29 +89,15 @@ def build(
             return run.interrupted()
 
 
-class _BuildRun:
+class _BuildRun(Gates):
     """The order of the gates, and the shared state of a run's targets."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        options: Options,
-        engine: Engine,
-        progress: Progress,
-        works: list[BuildWork],
-    ) -> None:
-        self.spec = spec
-        self.options = options
-        self.engine = engine
-        self.progress = progress
-        self.works = works
-        self.judge = Judge(spec, options.fail_on, options.today, options.known_findings)
-        self.shared = spec, options, engine, self.judge, progress
-        #: Those that take part.
-        self.builders = options.builders
-        self.push_error: BuildmatrixError | None = None
-        #: About generated files that are committed; they belong to no target.
-        self.outdated: tuple[Finding, ...] = ()
+    works: list[BuildWork]
+    #: Those that take part.
+    builders: Sequence[str | None]
+    push_error: BuildmatrixError | None = None
+    #: About generated files that are committed; they belong to no target.
+    outdated: tuple[Finding, ...] = ()
 
     def all(self) -> Result:
         """All steps, in order."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from buildmatrix.net.registry_client import Registry
 
 
-class LockGate(Gates, frozen=True):
+class LockGate(Gates):
     """Takes the targets of a run through the gate `lock`."""
 
     def locks(self, works: Sequence[BuildWork]) -> None:
@@ -137,7 +137,7 @@ class LockGate(Gates, frozen=True):
 # and tags at once.
 
 
-class Publication(Gates, frozen=True):
+class Publication(Gates):
     """Publishes everything, or nothing when one target is not green."""
 
     def publish(

@@ -63,7 +63,7 @@ class Options(BuildOptions):
     today: date = field(default_factory=date.today)
 
 
-class Gates(Struct, frozen=True):
+class Gates(Struct):
     """Base of the gates: what all of a run share."""
 
     spec: Spec
@@ -71,6 +71,11 @@ class Gates(Struct, frozen=True):
     engine: Engine
     judge: Judge
     progress: Progress
+
+    @property
+    def shared(self) -> tuple[Spec, Options, Engine, Judge, Progress]:
+        """The same, for other gates."""
+        return self.spec, self.options, self.engine, self.judge, self.progress
 
 
 #: The later, the worse.

@@ -29,7 +29,7 @@ from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 from buildmatrix.sources.target_layers import add_layers, detach_layers
 
 
-class ImageGates(Gates, frozen=True):
+class ImageGates(Gates):
     """Takes targets through the gates that need an engine; several threads may use it."""
 
     builders: Builders

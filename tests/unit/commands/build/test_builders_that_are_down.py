@@ -25,9 +25,8 @@ class Builders:
 
 def checked(engine: Builders, *names: str) -> tuple[tuple[str | None, ...], list[str]]:
     notes: list[str] = []
-    run = object.__new__(_BuildRun)
-    run.options, run.engine = Options(builders=names), engine
-    run.progress = SimpleNamespace(note=notes.append)
+    options, progress = Options(builders=names), SimpleNamespace(note=notes.append)
+    run = _BuildRun(None, options, engine, None, progress, [], ())
     run.check_builders()
     return run.builders, notes
 

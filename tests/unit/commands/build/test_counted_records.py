@@ -31,6 +31,5 @@ def test_an_image_counts_where_it_is_here_or_where_its_builder_takes_part(
         key="k", builder=builder, digest="d", config=None, loaded=loaded, tags=(), inventory="",
         seconds=1.0,
     )  # fmt: skip
-    run = object.__new__(_BuildRun)
-    run.options = options
+    run = _BuildRun(None, options, None, None, None, [], ())
     assert run.counts(record) is counts
