@@ -20,6 +20,7 @@ from docker import DockerClient
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig
+from msgspec import Struct
 
 from buildmatrix.base.errors import BuildError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.base.threads import read_ahead
@@ -65,26 +66,20 @@ def _cause(error: BaseException) -> str:
     return str(error)
 
 
-class Daemon:
+class Daemon(Struct, frozen=True):
     """A Docker daemon at `host`; `cancelled` is asked while something lasts."""
 
-    def __init__(
-        self,
-        host: str,
-        environment: Mapping[str, str],
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._host = host
-        self._environment = environment
-        self._cancelled = cancelled
+    host: str
+    environment: Mapping[str, str]
+    cancelled: Callable[[], bool] = lambda: False
 
     @contextmanager
     def client(self) -> Iterator[DockerClient]:
         """Connect to the daemon. Turn its errors into `ComponentError`."""
         try:
-            options = docker.utils.kwargs_from_env(environment=dict(self._environment))
-            options["base_url"] = self._host
-            ssh = self._host.startswith("ssh://")
+            options = docker.utils.kwargs_from_env(environment=dict(self.environment))
+            options["base_url"] = self.host
+            ssh = self.host.startswith("ssh://")
             client = docker.DockerClient(
                 **options, version="auto", timeout=_PATIENCE, use_ssh_client=ssh
             )
@@ -92,14 +87,14 @@ class Daemon:
                 yield client
         except (docker.errors.DockerException, requests.RequestException) as error:
             is_gone = any(isinstance(cause, FileNotFoundError) for cause in iter_causes(error))
-            path = self._environment.get("PATH", os.defpath)
+            path = self.environment.get("PATH", os.defpath)
             if is_gone and shutil.which("docker", path=path) is None:
                 raise ComponentError(
                     "Docker is not installed: there is no docker command, and nothing at "
-                    f"{self._host}; install Docker and start its daemon"
+                    f"{self.host}; install Docker and start its daemon"
                 ) from error
             raise ComponentError(
-                f"the Docker daemon at {self._host} failed: {_cause(error)}; {_remedy(error)}"
+                f"the Docker daemon at {self.host} failed: {_cause(error)}; {_remedy(error)}"
             ) from error
 
     def image(self, reference: str) -> ImageFacts | None:
@@ -150,7 +145,7 @@ class Daemon:
                 yield from client.images.get(reference).save(chunk_size=_CHUNK)
 
             def check() -> None:
-                if self._cancelled():
+                if self.cancelled():
                     raise Interrupted("interrupted while an image was read")
 
             # Includes the request itself: a daemon may hang before the first chunk.
@@ -201,7 +196,7 @@ class Daemon:
                     f"image {reference} is not on this machine; build it first"
                 ) from error
             try:
-                return _result(container, timeout_s, self._cancelled)
+                return _result(container, timeout_s, self.cancelled)
             finally:
                 container.remove(force=True, v=True)
 

@@ -156,25 +156,24 @@ def step_text(name: str) -> str:
     return shorten(f"{where} {match['what']}", STEP)
 
 
-class Follower:
+class Follower(Struct):
     """Converter of a build's messages to progress and a readable log.
 
     The log has one line per event: seconds since the start, the step's number, and the event.
     """
 
-    def __init__(self, target: str, log: IO[str], progress: Progress) -> None:
-        self._target = target
-        self._log = log
-        self._progress = progress
-        self._start = time.monotonic()
-        self._steps: dict[str, _Step] = {}
-        self._running: dict[str, str] = {}
-        self._shown = ""
-        self._tenths: dict[tuple[str, str], int] = {}
-        #: The first failed step, if any.
-        self.failed: FailedStep | None = None
-        #: The last plain-text lines of buildx.
-        self.lines: deque[str] = deque(maxlen=TAIL)
+    target: str
+    log: IO[str]
+    progress: Progress
+    #: The first failed step, if any.
+    failed: FailedStep | None = None
+    #: The last plain-text lines of buildx.
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    _start: float = field(default_factory=time.monotonic)
+    _steps: dict[str, _Step] = field(default_factory=dict)
+    _running: dict[str, str] = field(default_factory=dict)
+    _shown: str = ""
+    _tenths: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def feed(self, message: Message | str) -> None:
         """Process one element of `messages`."""
@@ -227,7 +226,7 @@ class Follower:
     def _show(self, text: str) -> None:
         if text != self._shown:
             self._shown = text
-            self._progress.step(self._target, text)
+            self.progress.step(self.target, text)
 
     def _output(self, log: Log) -> None:
         step = self._steps.get(log.vertex)
@@ -247,7 +246,7 @@ class Follower:
         if text:
             step.tail.append(text)
             self._write(f"#{step.number} | {text}")
-            self._progress.output(self._target, text)
+            self.progress.output(self.target, text)
 
     def _flush(self, step: _Step) -> None:
         if step.partial:
@@ -261,16 +260,16 @@ class Follower:
         key, tenth = (status.vertex, status.id), 10 * status.current // status.total
         if self._tenths.get(key) != tenth:
             self._tenths[key] = tenth
-            self._progress.output(
-                self._target,
+            self.progress.output(
+                self.target,
                 f"{plain(status.id)[:40]} {size(status.current)} of {size(status.total)}",
             )
 
     def _write(self, text: str) -> None:
         elapsed = time.monotonic() - self._start
         for line in text.splitlines() or [""]:
-            self._log.write(f"{elapsed:8.2f} {line}\n")
-        self._log.flush()
+            self.log.write(f"{elapsed:8.2f} {line}\n")
+        self.log.flush()
 
 
 def _ending(vertex: Vertex) -> str:

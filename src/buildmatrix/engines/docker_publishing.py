@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec import Struct
 
 from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
@@ -125,22 +126,14 @@ _SENT = re.compile(r"^\S+: digest: (?P<digest>sha256:[0-9a-f]{64}) size: \d+$", 
 Save = Callable[[str], AbstractContextManager[Iterator[bytes]]]
 
 
-class Publisher:
+class Publisher(Struct, frozen=True):
     """Publisher of the images of one run."""
 
-    def __init__(
-        self,
-        command: DockerCommand,
-        baker: Baker,
-        save: Save,
-        surroundings: Surroundings,
-        progress: Progress,
-    ) -> None:
-        self._command = command
-        self._baker = baker
-        self._save = save
-        self._surroundings = surroundings
-        self._progress = progress
+    command: DockerCommand
+    baker: Baker
+    save: Save
+    surroundings: Surroundings
+    progress: Progress
 
     def push(self, jobs: Sequence[BuildJob], *, tagged: bool) -> Pushed:
         """Verify that all images are the scanned ones, then publish each; see `Engine`."""
@@ -149,14 +142,14 @@ class Publisher:
         try:
             here = self._here(jobs)
             for job in jobs:
-                self._progress.step(job.id, "push: comparing with what was scanned")
+                self.progress.step(job.id, "push: comparing with what was scanned")
                 if job.id not in here:
                     self._compare(job)
-                self._progress.end(job.id)
+                self.progress.end(job.id)
             with nullcontext() if tagged else Registry() as registry:
                 mounts = {} if registry is None else repositories(jobs)
                 for job in jobs:
-                    self._progress.step(job.id, "push: " + " ".join(job.tags))
+                    self.progress.step(job.id, "push: " + " ".join(job.tags))
                     if registry is not None:
                         digest = self._push_content(job, registry, mounts)
                     elif self._here([job]):
@@ -164,7 +157,7 @@ class Publisher:
                     else:
                         digest = self._push_built(job)
                     pushed[job.id] = digest
-                    self._progress.end(job.id)
+                    self.progress.end(job.id)
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
         return Pushed(pushed)
@@ -175,8 +168,8 @@ class Publisher:
         Other builders export a copy in another format and with another digest, and may be the only
         ones with access to the registry.
         """
-        own = [job for job in jobs if self._command.driver(job.builder) == OWN_DRIVER]
-        images = self._command.images([tag for job in own for tag in job.tags])
+        own = [job for job in jobs if self.command.driver(job.builder) == OWN_DRIVER]
+        images = self.command.images([tag for job in own for tag in job.tags])
         return {
             job.id
             for job in own
@@ -186,16 +179,16 @@ class Publisher:
 
     def _compare(self, job: BuildJob) -> None:
         """Raise `UndecidedError` if the builder's image is not the scanned one."""
-        own = self._command.driver(job.builder) == OWN_DRIVER
+        own = self.command.driver(job.builder) == OWN_DRIVER
         keep = "type=docker" if own else "type=image,push=false"
-        kept = self._baker.export(job, self._surroundings, self._progress, keep)
+        kept = self.baker.export(job, self.surroundings, self.progress, keep)
         why = "the builder no longer has the image that was scanned; nothing was pushed, "
         _check_scanned(job, kept.digest, kept.config, why)
 
     def _push_built(self, job: BuildJob) -> str:
         """Push all tags of a job through its builder; return the digest in the registry."""
         to_registry = "type=image,push=true"
-        sent = self._baker.export(job, self._surroundings, self._progress, to_registry)
+        sent = self.baker.export(job, self.surroundings, self.progress, to_registry)
         why = (
             f"the builder lost the image that was scanned before it was pushed, and made another "
             f"one, {sent.digest}, which was not scanned and which its tags lead to now; "
@@ -217,8 +210,8 @@ class Publisher:
 
     def _push_tag(self, job: BuildJob, tag: str) -> str:
         """Push one tag; return the pushed digest. Raises `BuildError` or `ComponentError`."""
-        patience = self._surroundings.builder_patience
-        watch = self._command.watch(patience)
+        patience = self.surroundings.builder_patience
+        watch = self.command.watch(patience)
         lines: list[str] = []
 
         def read(stream: IO[bytes]) -> None:
@@ -227,13 +220,13 @@ class Publisher:
                     watch.heard()
                     lines.append(plain(line.decode(errors="replace")).strip())
                     log.write(f"{lines[-1]}\n")
-                    self._progress.output(job.id, lines[-1])
+                    self.progress.output(job.id, lines[-1])
 
-        status = self._command.follow(["image", "push", tag], job.context, read, watch, both=True)
+        status = self.command.follow(["image", "push", tag], job.context, read, watch, both=True)
         sent = _SENT.search("\n".join(lines))
         if status == 0 and sent:
             return sent["digest"]
-        if watch.gave_up or not self._command.daemon_answers(patience):
+        if watch.gave_up or not self.command.daemon_answers(patience):
             raise ComponentError(
                 f"the Docker daemon stopped answering while {tag} was pushed; see that it runs, "
                 "then run again",
@@ -250,7 +243,7 @@ class Publisher:
         Return the digest in the registry.
         """
         with scratch("layout", job.scan_output) as folder:
-            self._progress.step(job.id, "push: exporting")
+            self.progress.step(job.id, "push: exporting")
             layout = self._layout(job, folder)
             images = layout.images()
             if len(images) != 1:
@@ -261,19 +254,19 @@ class Publisher:
             (image,) = images
             why = "the builder lost the image that was scanned before it was pushed; "
             _check_scanned(job, image.digest, layout.manifest(image).config.digest, why)
-            push_content(registry, layout, image, job, mounts, self._progress, self._check)
+            push_content(registry, layout, image, job, mounts, self.progress, self._check)
         return image.digest
 
     def _layout(self, job: BuildJob, folder: Path) -> OciLayout:
         if self._here([job]):
-            with writing(folder), self._save(job.tags[0]) as archive:
+            with writing(folder), self.save(job.tags[0]) as archive:
                 return lay_down(archive, folder)
         output = bake.attributes(type="oci", dest=folder, tar="false")
-        self._baker.export(job, self._surroundings, self._progress, output)
+        self.baker.export(job, self.surroundings, self.progress, output)
         return OciLayout(folder)
 
     def _check(self) -> None:
-        if self._command.processes.cancelled:
+        if self.command.processes.cancelled:
             raise Interrupted("interrupted")
 
 

@@ -363,41 +363,38 @@ def _triggers(package: _Package) -> Iterator[tuple[str, str]]:
         yield words[0], words[1]
 
 
-class _ScriptTree:
+class _ScriptTree(Struct, frozen=True):
     """File system that a script of a package sees: see `maintainer_scripts.Tree`."""
 
-    def __init__(
-        self, base: BaseFiles, files: Mapping[str, InstalledFile], own: Mapping[str, InstalledFile]
-    ) -> None:
-        self._base = base
-        self._files = files
-        self._own = own
+    base: BaseFiles
+    files: Mapping[str, InstalledFile]
+    own: Mapping[str, InstalledFile]
 
     def kind(self, path: str) -> str | None:
-        place = self._base.placed(path)
+        place = self.base.placed(path)
         if place is None:
             return None
         folder, _, name = path.rstrip("/").rpartition("/")
-        above = self._base.placed(folder)
+        above = self.base.placed(folder)
         # A link is shown itself, and not its target.
         link = f"{above}/{name}".lstrip("/") if above is not None else place
-        if link in self._base.entries and self._base.entries[link].kind == "symlink":
+        if link in self.base.entries and self.base.entries[link].kind == "symlink":
             return "symlink"
-        if place in self._base.entries:
-            return self._base.entries[place].kind
-        above_it = (self._files.get(parent) for parent in parent_folders(place))
+        if place in self.base.entries:
+            return self.base.entries[place].kind
+        above_it = (self.files.get(parent) for parent in parent_folders(place))
         if any(file is not None and file.entry.kind != "folder" for file in above_it):
             return None
-        if place not in self._files:
+        if place not in self.files:
             return ""
-        kind = self._files[place].entry.kind
-        return (kind if kind != "hardlink" else "file") if place in self._own else None
+        kind = self.files[place].entry.kind
+        return (kind if kind != "hardlink" else "file") if place in self.own else None
 
     def is_empty(self, folder: str) -> bool:
-        place = self._base.placed(folder)
+        place = self.base.placed(folder)
         return place is not None and not any(
             path.startswith(f"{place}/")
-            for paths in (self._base.entries, self._files)
+            for paths in (self.base.entries, self.files)
             for path in paths
         )
 
