@@ -119,35 +119,30 @@ def find_embedded(
     for item in evidence:
         if item.kind not in ("static", "device-code"):
             continue
-        name, marks = _split_name(item)
+        name, _ = _split_name(item)
         id = f"embedded:{item.backend}:{name}:{item.path}"
         if id in nodes:
             continue
         names = [name, *(glob.partition("*")[0].rstrip(".") for glob in shared.get(name, ()))]
-        copy = Embedded(
-            item.kind,
-            item.vendor,
-            item.backend,
-            name,
-            path=item.path,
-            section=_find_section(item, sections),
-            offset=item.offset,
-            size=item.size,
-            architectures=item.architectures,
-            marks=marks,
-        )
-        nodes[id] = Node(
-            id,
-            "embedded",
-            f"{name}, linked statically" if item.kind == "static" else f"device code: {name}",
-            size=item.size,
+        nodes[id] = replace(
+            _make_embedded(item, id, name, _find_section(item, sections)),
             layer=inventory.origins.get(item.path),
             owner=item.distribution and node_id(item.distribution.partition("==")[0]),
             names=tuple(names) if item.kind == "static" else (),
-            embedded=copy,
         )
         edges.append(Edge("embeds", file_id(item.path), id, item.detail, offset=item.offset))
     return list(nodes.values()), edges
+
+
+def _make_embedded(item: Evidence, id: str, name: str, section: str | None) -> Node:
+    """Return the node of a copy, or of device code, without what depends on its file."""
+    title, marks = _split_name(item)
+    copy = Embedded(
+        item.kind, item.vendor, item.backend, name, section, item.offset, item.size,
+        item.architectures, marks, path=item.path,
+    )  # fmt: skip
+    label = f"{title}, linked statically" if item.kind == "static" else f"device code: {title}"
+    return Node(id, "embedded", label, item.size, embedded=copy)
 
 
 def _split_name(item: Evidence) -> tuple[str, tuple[str, ...]]:
@@ -279,18 +274,12 @@ class _FindingGraphBuilder:
             self._copy(id, item)
 
     def _copy(self, holder: str, item: Evidence) -> None:
-        static = item.kind == "static"
-        name, _, marks = item.detail.partition(" (") if static else (item.backend, "", "")
-        section = None if static else item.detail.partition(":")[0]
-        copy = Embedded(
-            item.kind, item.vendor, item.backend, name, section, item.offset, item.size,
-            item.architectures, tuple(filter(None, marks.rstrip(")").split(", "))), path=item.path,
-        )  # fmt: skip
+        is_static = item.kind == "static"
+        name = _split_name(item)[0] if is_static else item.backend
         id = f"embedded:{item.backend}:{item.detail}:{item.path}"
-        label = f"{name}, linked statically" if static else f"device code: {item.backend} {section}"
-        names = (name, f"lib{name}") if static else ()
-        owner = self._nodes[holder].owner
-        self._node(Node(id, "embedded", label, item.size, owner, names=names, embedded=copy))
+        node = _make_embedded(item, id, name, _find_section(item, {}))
+        names = (name, f"lib{name}") if is_static else ()
+        self._node(replace(node, owner=self._nodes[holder].owner, names=names))
         self._edge(Edge("embeds", holder, id, item.detail, offset=item.offset))
 
     def _distribution(self, name: str, version: str) -> Node:
