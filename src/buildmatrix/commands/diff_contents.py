@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from msgspec import Struct, field
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import natural, version_or_none
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.match import FOLDER_ROLE, PACKAGE_ROLE
@@ -336,19 +337,21 @@ def _make_library(
     item: Evidence, soname: str, theirs: Collection[tuple[str | None, str]]
 ) -> Library:
     owner, _, owner_version = (item.distribution or "").partition("==")
-    if item.kind == "static":
-        return Library(
-            name=item.detail.partition(" (")[0],
-            vendor=item.vendor,
-            backend=item.backend,
-            role=item.role,
-            path=item.path,
-            version=item.toolkit or "",
-            version_of="toolkit" if item.toolkit else "",
-            toolkit=item.toolkit or "",
-            distribution=owner,
-            is_static=True,
-        )
+    toolkit = item.toolkit or ""
+    library = Library(
+        item.detail.partition(" (")[0],
+        item.vendor,
+        item.backend,
+        item.role,
+        item.path,
+        version=toolkit,
+        version_of="toolkit" if toolkit else "",
+        toolkit=toolkit,
+        distribution=owner,
+        is_static=item.kind == "static",
+    )
+    if library.is_static:
+        return library
     file = demangle(item.path.rpartition("/")[2])
     versions: list[tuple[str, VersionOf]] = [
         (version_of(soname), "soname"),
@@ -357,20 +360,15 @@ def _make_library(
     version, source = max(versions, key=lambda pair: len(pair[0].split(".")) if pair[0] else 0)
     if (item.distribution, item.backend) in theirs and owner_version:
         version, source = owner_version, "distribution"
-    elif not version and item.toolkit:
-        version, source = item.toolkit, "toolkit"
-    return Library(
+    elif not version and toolkit:
+        version, source = toolkit, "toolkit"
+    return replace(
+        library,
         # `libcudnn_ops` of `libcudnn_ops.so.9`.
         name=(demangle(soname) or file).partition(".so")[0].removesuffix(".a"),
-        vendor=item.vendor,
-        backend=item.backend,
-        role=item.role,
-        path=item.path,
         version=version,
         version_of=source if version else "",
         major=(version_of(soname) or version_of(file)).partition(".")[0],
-        toolkit=item.toolkit or "",
-        distribution=owner,
         size=item.size,
     )
 
