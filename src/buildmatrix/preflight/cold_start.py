@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from statistics import median
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from buildmatrix.base.text import listing, size
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.engines.model import Run
 from buildmatrix.preflight.batch import describe, summarize
+from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.preflight.protocol import (
     call_probe,
     list_frameworks,
@@ -33,7 +33,7 @@ NOT_FROM_WITHIN = (
 #: A first call is reported if it is slower than the next one by this factor, and takes this many
 #: seconds.
 SLOWER, WORTH_S = 10, 0.5
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class ColdStart(Struct, frozen=True):
@@ -192,10 +192,7 @@ def _parse_start(check: Check, span: tuple[float, float] | None = None) -> ColdS
 
 
 def _read_boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+    return (MachineFiles().text(_BOOT_ID) or "").strip()
 
 
 def _summarize_starts(starts: Sequence[ColdStart]) -> dict[str, Value]:
