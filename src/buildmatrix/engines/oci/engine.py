@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from buildmatrix.base.child import scratch
 from buildmatrix.base.data import replace
@@ -58,55 +60,47 @@ if TYPE_CHECKING:
     from buildmatrix.images.image import LayerReader
 
 
-class BuildLog:
+class BuildLog(Struct):
     """`Progress` that also writes a log, and stops cancelled builds."""
 
-    def __init__(
-        self,
-        job: BuildJob,
-        write: Callable[[str], object],
-        progress: Progress,
-        check: Callable[[], None],
-    ) -> None:
-        self._write = write
-        self._progress = progress
-        self._check = check
-        self._start = time.monotonic()
-        self._lock = threading.Lock()
-        write(f"# {job.id}, {datetime.now(UTC).isoformat(' ', 'seconds')}: engine oci\n")
+    log: IO[str]
+    progress: Progress
+    check: Callable[[], None]
+    _start: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def step(self, target: str, text: str) -> None:
         """See `Progress.step`."""
         self._line(text)
-        self._progress.step(target, text)
+        self.progress.step(target, text)
 
     def output(self, target: str, line: str) -> None:
         """See `Progress.output`."""
         self._line(f"| {line}")
-        self._progress.output(target, line)
+        self.progress.output(target, line)
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
         """See `Progress.part`; not logged."""
-        self._check()
-        self._progress.part(target, done, total, unit)
+        self.check()
+        self.progress.part(target, done, total, unit)
 
     def end(self, target: str) -> None:
         """See `Progress.end`."""
-        self._progress.end(target)
+        self.progress.end(target)
 
     def done(self, target: str, outcome: str, ending: Ending) -> None:
         """See `Progress.done`."""
-        self._progress.done(target, outcome, ending)
+        self.progress.done(target, outcome, ending)
 
     def note(self, text: str) -> None:
         """See `Progress.note`."""
         self._line(text)
-        self._progress.note(text)
+        self.progress.note(text)
 
     def _line(self, text: str) -> None:
-        self._check()
+        self.check()
         with self._lock:
-            self._write(f"{time.monotonic() - self._start:8.2f} {text}\n")
+            self.log.write(f"{time.monotonic() - self._start:8.2f} {text}\n")
 
 
 _NO_BLOB = f"sha256:{'0' * 64}"
@@ -219,7 +213,9 @@ class OciEngine:
             job.log.parent.mkdir(parents=True, exist_ok=True)
             job.scan_output.mkdir(parents=True, exist_ok=True)
             with job.log.open("w", encoding="utf-8") as file:
-                log = BuildLog(job, file.write, progress, self._check)
+                now = datetime.now(UTC).isoformat(" ", "seconds")
+                file.write(f"# {job.id}, {now}: engine oci\n")
+                log = BuildLog(file, progress, self._check)
                 try:
                     log.step(job.id, f"base image {target.base.final}")
                     base = self._bases_of(surroundings).take(target.base.final, target.platform)
