@@ -89,7 +89,7 @@ _RELEVANT = re.compile(
     r"import|from|[dD][lL][lL]|[lL]oad|dlopen|librar|register_fake|impl_abstract"
 )
 #: Text that makes a tree worth a second look.
-_UNUSUAL = re.compile(rb"\b(?:exec|eval)\b|\bexcept[ \t]*\*")
+_UNUSUAL = re.compile(rb"(?<![.\w])(?:exec|eval)\b|\bexcept[ \t]*\*")
 #: Texts inside of texts that are run.
 _DEEPEST = 3
 _LARGEST_TEXT = 64 << 10
@@ -144,51 +144,46 @@ def startup_lines(source: bytes) -> bytes:
 
 def simplify_tree(tree: ast.Module, source: bytes, *, strip_annotations: bool) -> ast.Module:
     """Bring the `tree` of `source` into the form described above, in place."""
-    if strip_annotations or _UNUSUAL.search(source):
-        keeps_text = any(
-            isinstance(statement, ast.ImportFrom)
-            and statement.module == "__future__"
-            and any(alias.name == "annotations" for alias in statement.names)
-            for statement in tree.body
-        )
-        _Simplifier(keeps_text).visit(tree)
+    is_unusual = _UNUSUAL.search(source) is not None
+    if is_unusual:
+        _Simplifier().visit(tree)
+    if strip_annotations or is_unusual:
+        _strip_annotations(tree.body)
     return tree
 
 
-class _Simplifier(ast.NodeTransformer):
-    def __init__(self, keeps_text: bool) -> None:
-        #: True if annotations are text that is never run.
-        self._keeps_text = keeps_text
-        self._functions = 0
-        self._texts = 0
+def _strip_annotations(body: Sequence[ast.stmt]) -> None:
+    """Remove the annotations that are never evaluated from all statements of a module.
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        """Visit a function, whose own annotations belong to the scope around it."""
-        if self._keeps_text:
-            node.returns = None
-            for argument in ast.iter_child_nodes(node.args):
-                if isinstance(argument, ast.arg):
-                    argument.annotation = None
-        self._functions += 1
-        self.generic_visit(node)
-        self._functions -= 1
-        return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Visit a class, whose annotations are always evaluated."""
-        functions, self._functions = self._functions, 0
-        self.generic_visit(node)
-        self._functions = functions
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Visit an annotated name; inside functions, the annotation is not evaluated."""
-        if self._keeps_text or self._functions:
+    A function's own annotations belong to the scope around it; those of classes are evaluated.
+    """
+    are_texts = any(
+        isinstance(statement, ast.ImportFrom)
+        and statement.module == "__future__"
+        and any(alias.name == "annotations" for alias in statement.names)
+        for statement in body
+    )
+    #: Statements, each with True if it is in a function.
+    ahead: list[tuple[ast.AST, bool]] = [(statement, False) for statement in body]
+    while ahead:
+        node, is_local = ahead.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            is_local = True
+            if are_texts:
+                node.returns = None
+                for argument in ast.iter_child_nodes(node.args):
+                    if isinstance(argument, ast.arg):
+                        argument.annotation = None
+        elif isinstance(node, ast.ClassDef):
+            is_local = False
+        elif isinstance(node, ast.AnnAssign) and (are_texts or is_local):
             node.annotation = ast.copy_location(ast.Constant(None), node.annotation)
-        self.generic_visit(node)
-        return node
+        ahead.extend((child, is_local) for child in _inner_statements(node))
+
+
+class _Simplifier(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self._texts = 0
 
     def visit_TryStar(self, node: ast.AST) -> ast.AST:
         """Convert `except*` to `except`."""
@@ -283,7 +278,9 @@ def children(node: ast.AST) -> list[ast.AST]:
     for name in fields:
         value = getattr(node, name, None)
         if value.__class__ is list:
-            nodes += [child for child in value if isinstance(child, ast.AST)]
+            for child in value:
+                if isinstance(child, ast.AST):
+                    nodes.append(child)
         elif isinstance(value, ast.AST):
             nodes.append(value)
     return nodes
@@ -341,8 +338,25 @@ def all_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         node = ahead.pop()
         if isinstance(node, ast.stmt):
             yield node
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            ahead.extend(getattr(node, name, ()))
+        ahead.extend(_inner_statements(node))
+
+
+def _inner_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a compound one, and its handlers and cases."""
+    for name in _BLOCKS.get(type(node), ()):
+        yield from getattr(node, name)
+
+
+_BLOCK_FIELDS = ("body", "orelse", "finalbody", "handlers", "cases")
+_COMPOUND: tuple[type[ast.AST], ...] = (
+    *ast.stmt.__subclasses__(),
+    ast.ExceptHandler,
+    ast.match_case,
+)
+#: Compound statements, handlers and cases, with their fields that hold such.
+_BLOCKS = {
+    kind: tuple(name for name in _BLOCK_FIELDS if name in kind._fields) for kind in _COMPOUND
+}
 
 
 def definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
