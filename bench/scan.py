@@ -244,7 +244,7 @@ def scan_with_cache(root: Path, cache: Path) -> None:
     """Fill a cache."""
     time.sleep(0.2)  # Files that changed just now are not trusted to stay.
     with DirectoryTree(root) as tree:
-        FactCache(Cache(cache)).folder(root, tree)
+        FactCache(Cache(cache), key=bytes(32)).folder(root, tree)
 
 
 def root(options: argparse.Namespace) -> Iterator[Row]:

@@ -181,8 +181,9 @@ class Workspace(Struct, frozen=True):
     def fact_cache(self) -> FactCache | None:
         """The cache of facts of this user; None where it is not wanted."""
         from buildmatrix.images.store.facts import FactCache
+        from buildmatrix.sources.state_folder import seal
 
-        return FactCache(self.user_cache()) if self.cache else None
+        return FactCache(self.user_cache(), key=seal(b"bytes of files")) if self.cache else None
 
     def builder(self, name: str | None = None, buildx: str | None = None) -> Engine:
         """Return the engine that builds: the one of that name, or the one that this machine has."""

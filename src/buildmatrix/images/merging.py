@@ -332,6 +332,8 @@ class MergedTree(LayeredTree):
 class _LayerFactMemory:
     """`FactMemory` of the layers' facts, and `PythonMemory`."""
 
+    seal = None
+
     def __init__(self, tree: MergedTree, fresh: Collection[int], answers: PythonAnswers) -> None:
         self.recall_python = answers.recall_python
         self.keep_python = answers.keep_python

@@ -26,7 +26,6 @@ from buildmatrix.facts.inventory.distributions import (
 from buildmatrix.facts.inventory.file_facts import (
     MANY_FILES,
     SEPARATOR,
-    FactMemory,
     FileFacts,
     NestedContents,
     inspect,
@@ -63,6 +62,7 @@ from buildmatrix.facts.inventory.model import (
 )
 from buildmatrix.facts.inventory.python_loading import read_python
 from buildmatrix.facts.inventory.python_memory import PythonMemory
+from buildmatrix.facts.inventory.recognition import FactMemory, inspect_unless_known, is_known
 from buildmatrix.facts.inventory.rpm import LARGEST_DATABASE
 from buildmatrix.facts.inventory.system import (
     LARGEST_CACHE,
@@ -245,13 +245,14 @@ def _read_files(
 
     def inspect_file(index: int) -> FileFacts:
         path = rest[index]
-        known = earlier[path].sha256 or b"" if earlier else None
-        return inspect(listing.tree, listing.files[path], known)
+        if memory is None:
+            return inspect(listing.tree, listing.files[path])
+        return inspect_unless_known(listing.tree, listing.files[path], earlier[path], memory.seal)
 
     # Containers are recognized, not opened.
     results = spread(inspect_file, [listing.files[path].size for path in rest], watch)
     for path, result in zip(rest, results, strict=True):
-        if result.sha256 is not None and result.sha256 == earlier[path].sha256:
+        if earlier and is_known(result, earlier[path]):
             facts[path] = earlier[path]
             files.recalled += 1
             listing.bytes_read += result.bytes_read
@@ -385,6 +386,8 @@ def is_content_read(path: str, size: int) -> bool:
 
 class _ShallowMemory:
     """A `collect.FactMemory` with every file; unopened files have no facts."""
+
+    seal = None
 
     def __init__(self, facts: Mapping[str, FileFacts]) -> None:
         self._facts = facts

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, Protocol
+from typing import Literal
 
 from buildmatrix.facts.binaries import devicefile
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
@@ -24,7 +23,7 @@ from buildmatrix.facts.python_imports.source import (
 )
 from buildmatrix.facts.python_imports.statements import Literals, has_literals, read_literals
 from buildmatrix.facts.trees import containers, formats
-from buildmatrix.facts.trees.archive import MAX_INFLATION, BytesSource, Slice
+from buildmatrix.facts.trees.archive import MAX_INFLATION, Slice
 from buildmatrix.facts.trees.base import File, RandomAccess, Tree, defect, reason
 from buildmatrix.facts.trees.containers import ContainerMember
 from buildmatrix.facts.trees.formats import Format
@@ -33,6 +32,18 @@ from buildmatrix.facts.trees.zip_archive import Inflated
 ELF_MAGIC = b"\x7fELF"
 #: Size limit of a `.pth` file of `site`; torch checkpoints with this suffix are larger.
 LARGEST_STARTUP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytes:
+    """The bytes that were read of a file; see `facts.inventory.recognition`."""
+
+    #: Bytes of the file.
+    size: int
+    #: Offset and length of each read, in turn.
+    places: tuple[int, ...]
+    #: Message authentication code of the bytes.
+    code: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +64,10 @@ class FileFacts:
     stated: Literals | None = None
     #: SHA-256 of a Python file of at most `LARGEST_SEARCHED` bytes, in a scan with a memory.
     sha256: bytes | None = None
+    #: For a binary, in a scan with a memory that recognizes it.
+    sealed: ReadBytes | None = None
     #: Bytes read in this scan; 0 if recalled.
     bytes_read: int = 0
-
-
-class FactMemory(Protocol):
-    """Facts of a tree's files from earlier scans; `images.store` has a persistent one."""
-
-    def recall(self, file: File) -> FileFacts | None:
-        """Return the facts of `file` with these bytes; None if unknown."""
-
-    def earlier(self, file: File) -> FileFacts | None:
-        """Return facts of a file at this path, which hold for all files with their `sha256`."""
-
-    def keep(self, file: File, facts: FileFacts) -> None:
-        """Store the facts of `file`; called for all files, also those just recalled."""
 
 
 def open_container(tree: Tree, file: File, facts: FileFacts) -> FileFacts:
@@ -93,28 +93,13 @@ def add_contents(facts: FileFacts, source: RandomAccess, path: str, size: int) -
     return replace(facts, contents=contents, bytes_read=bytes_read)
 
 
-def inspect(tree: Tree, file: File, known: bytes | None = None) -> FileFacts:
-    """Inspect `file` of `tree`; problems with its bytes are part of the result.
-
-    Unless `known` is None, a Python file is hashed. One with the SHA-256 `known` is not analyzed.
-    """
-    path, size = file.path, file.size
-    if size < len(ELF_MAGIC):
+def inspect(tree: Tree, file: File) -> FileFacts:
+    """Inspect `file` of `tree`; problems with its bytes are part of the result."""
+    if file.size < len(ELF_MAGIC):
         return FileFacts()
     try:
-        with tree.open(path) as source:
-            if (
-                known is None
-                or size > LARGEST_SEARCHED
-                or not (is_python(path) or runs_at_startup(path))
-            ):
-                return inspect_source(source, path, size)
-            # Read once: the file may change in between.
-            data = source.read(0, size)
-            digest = hashlib.sha256(data).digest()
-            if digest == known:
-                return FileFacts(sha256=digest, bytes_read=len(data))
-            return replace(inspect_source(BytesSource(data), path, size), sha256=digest)
+        with tree.open(file.path) as source:
+            return inspect_source(source, file.path, file.size)
     except OSError as error:
         return FileFacts(unread=reason(error))
     except Exception as error:

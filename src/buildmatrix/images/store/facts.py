@@ -8,11 +8,11 @@ Two kinds of entries:
 - Folders change file by file, and hashing would take longer than scanning. Their files have stamps
   (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
   addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
-  only changed files are read again. Python files among these are hashed, and analyzed again only
-  if their bytes changed: hard links change ctime. A new folder starts with the entry of the
-  folder that has the most of its distributions. Of the results for several files, those about the
-  Python of a distribution are recomputed if the bytes of one of its files changed (see
-  `store.folder`), and others, such as ownership, every time.
+  only changed files are read again. Of these, Python files and binaries are recognized by their
+  bytes: hard links change ctime. A new folder starts with the entry of the folder that has the most
+  of its distributions. Of the results for several files, those about the Python of a distribution
+  are recomputed if the bytes of one of its files changed (see `store.folder`), and others, such as
+  ownership, every time.
 
 Facts do not depend on vendors: a new catalogue does not invalidate them, another scanner does.
 """
@@ -63,13 +63,19 @@ def file_digest(path: Path) -> str:
 class FactCache:
     """Cache of trees' facts, of about `limit` bytes.
 
-    `now_ns` returns the time in nanoseconds since 1970, by the clock of file stamps.
+    `now_ns` returns the time in nanoseconds since 1970, by the clock of file stamps. With a secret
+    `key` of 32 bytes, binaries in folders are recognized by their bytes.
     """
 
     def __init__(
-        self, cache: Cache, limit: int = MAX_CACHED_BYTES, now_ns: Callable[[], int] = time.time_ns
+        self,
+        cache: Cache,
+        limit: int = MAX_CACHED_BYTES,
+        now_ns: Callable[[], int] = time.time_ns,
+        key: bytes = b"",
     ) -> None:
         self.cache = cache
+        self._key = key
         self._now_ns = now_ns
         version = f"{SCHEMA} {source_digest(*PACKAGES, 'images/store')}"
         make = partial(cache.store, "facts", version, limit=limit, age=90 * DAY, by_use=True)
@@ -115,7 +121,7 @@ class FactCache:
             similar = self._find_similar_folder(records) if own is None else None
             earlier = own if similar is None else self._folders.load(similar, FILES_DECODER)
             answers = PythonAnswers(self.cache, is_shared=False)
-            memory = FolderMemory(earlier or {}, settled_ns, answers)
+            memory = FolderMemory(earlier or {}, settled_ns, answers, self._key)
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
             if memory.files != own:
                 self._folders.save(key, memory.files)

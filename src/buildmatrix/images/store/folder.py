@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -67,12 +69,47 @@ class FileMemory(Struct, frozen=True):
 FILES_DECODER = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
 
 
+class ByteSeal:
+    """GMAC (NIST SP 800-38D) of bytes: ten times as fast as SHA-256, and safe if `key` is secret.
+
+    `code` is an earlier one, or empty for a new one.
+    """
+
+    _NONCE = 12
+
+    def __init__(self, key: bytes, code: bytes) -> None:
+        # Imported here: scans without a change need no seal.
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers.modes import GCM
+
+        self._nonce = code[: self._NONCE] or secrets.token_bytes(self._NONCE)
+        self._mac = Cipher(AES(key), GCM(self._nonce)).encryptor()
+
+    def update(self, data: bytes) -> None:
+        """See `Seal.update`."""
+        self._mac.authenticate_additional_data(data)
+
+    def finish(self) -> bytes:
+        """See `Seal.finish`."""
+        self._mac.finalize()
+        return self._nonce + self._mac.tag
+
+
 class FolderMemory:
-    """`FactMemory` and `PythonMemory` for one scan of one folder."""
+    """`FactMemory` and `PythonMemory` for one scan of one folder.
+
+    With a secret `key` of 32 bytes, binaries are recognized.
+    """
 
     def __init__(
-        self, files: Mapping[bytes, FileMemory], settled_ns: int, answers: PythonAnswers
+        self,
+        files: Mapping[bytes, FileMemory],
+        settled_ns: int,
+        answers: PythonAnswers,
+        key: bytes = b"",
     ) -> None:
+        self.seal = partial(ByteSeal, key) if key else None
         self.recall_python = answers.recall_python
         self.keep_python = answers.keep_python
         self._earlier = files
@@ -105,8 +142,10 @@ class FolderMemory:
     def keep(self, file: File, facts: FileFacts) -> None:
         """See `FactMemory.keep`. Unreadable files are tried again next time."""
         stamp = self._settled_stamp(file)
-        if (stamp is None and facts.sha256 is None) or facts.unread is not None:
+        is_recognized = facts.sha256 is not None or facts.sealed is not None
+        if (stamp is None and not is_recognized) or facts.unread is not None:
             return
-        bare = replace(facts, bytes_read=0) if facts.bytes_read else facts
-        path = os.fsencode(file.path)
-        self.files[path] = FileMemory(stamp, bare if bare != FileFacts() else None)
+        # Most files have none.
+        is_bare = facts == FileFacts(bytes_read=facts.bytes_read)
+        stored = None if is_bare else replace(facts, bytes_read=0) if facts.bytes_read else facts
+        self.files[os.fsencode(file.path)] = FileMemory(stamp, stored)

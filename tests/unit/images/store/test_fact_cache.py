@@ -7,20 +7,27 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 import pytest
 
+from buildmatrix.facts.inventory.file_facts import FileFacts, ReadBytes
 from buildmatrix.facts.inventory.model import Inventory, Stats, SystemPackage, Unread
+from buildmatrix.facts.inventory.recognition import inspect_unless_known, is_known
 from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.facts.trees.base import File
 from buildmatrix.images.store import facts
 from buildmatrix.images.store.cache import DAY, Cache
 from buildmatrix.images.store.facts import FactCache
+from buildmatrix.images.store.folder import ByteSeal
 
+KEY = b"key of this machine's own files!"
 KNOWN = Inventory(system_packages=(SystemPackage("libc6", "2.36"),), stats=Stats(files=7))
 
 
@@ -31,7 +38,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path, notes: list[str]) -> FactCache:
-    return FactCache(Cache(tmp_path / "cache", notes.append), now_ns=much_later)
+    return FactCache(Cache(tmp_path / "cache", notes.append), now_ns=much_later, key=KEY)
 
 
 def much_later() -> int:
@@ -258,6 +265,108 @@ def test_a_python_file_that_changed_just_now_is_recognized_by_its_bytes(
     assert (first.stats.cached, second.stats.cached) == (0, 1)
 
 
+# Binaries, by the bytes that were read
+
+
+def link(tree: Path, tmp_path: Path) -> None:
+    """Change the ctime of the library, as `uv` does by linking it into another environment."""
+    wait_for_another_ctime(tmp_path)
+    os.link(tree / "lib.so", tmp_path / "linked.so")
+
+
+def test_a_binary_with_another_ctime_is_recognized(
+    cache: FactCache, tree: Path, tmp_path: Path
+) -> None:
+    first = scanned(cache, tree)
+    link(tree, tmp_path)
+    for folder in (tree, tmp_path / "second"):
+        if folder != tree:
+            (tree / "demo-1.dist-info").mkdir()
+            (tree / "demo-1.dist-info/RECORD").write_text("")
+            scanned(cache, tree)
+            shutil.copytree(tree, folder)
+        again = scanned(cache, folder)
+        assert again.binaries == first.binaries
+        # Of other files, opening them is all that reading costs.
+        assert again.stats.cached == (3 if folder == tree else 1)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_another_byte_that_was_read_is_seen_whatever_the_stamp(
+    cache: FactCache, tree: Path, tmp_path: Path, times: int
+) -> None:
+    for _ in range(times):  # Facts that were recognized are stored again.
+        assert "libc.so.6" in scanned(cache, tree).binaries[0].elf.needed
+        (tmp_path / "linked.so").unlink(missing_ok=True)
+        link(tree, tmp_path)
+    library = tree / "lib.so"
+    status = library.stat()
+    library.write_bytes(library.read_bytes().replace(b"libc.so.6", b"libd.so.6"))
+    os.utime(library, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "libd.so.6" in scanned(cache, tree).binaries[0].elf.needed
+
+
+def test_each_byte_that_was_read_counts(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    data = bytes(range(256)) * 1024
+    file.write_bytes(data)
+    places = (0, 64, 1000, 3, 100_000, 70_000)
+    seal = ByteSeal(KEY, b"")
+    for at, length in zip(places[::2], places[1::2], strict=True):
+        seal.update(data[at : at + length])
+    sealed = FileFacts(sealed=ReadBytes(len(data), places, seal.finish()))
+
+    def is_recognized() -> bool:
+        with DirectoryTree(tmp_path) as tree:
+            item = File("file", file.stat().st_size)
+            seen = inspect_unless_known(tree, item, sealed, partial(ByteSeal, KEY))
+        return is_known(seen, sealed)
+
+    assert is_recognized()
+    for at in (0, 63, 1000, 1002, 100_000, 169_999):
+        file.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+        assert not is_recognized() or data[at] == 255
+    for at in (64, 999, 1003, 170_000):
+        file.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+        assert is_recognized()
+    for other in (data[:-1], data + b"x", b""):
+        file.write_bytes(other)
+        assert not is_recognized()
+
+
+def test_a_seal_of_another_key_is_not_believed(
+    cache: FactCache, tree: Path, tmp_path: Path
+) -> None:
+    first = scanned(cache, tree)
+    link(tree, tmp_path)
+    other = FactCache(cache.cache, now_ns=much_later, key=bytes(32))
+    again = scanned(other, tree)
+    assert again.binaries == first.binaries
+    assert again.stats.cached == 2
+
+
+def test_the_contents_of_a_container_are_not_taken_from_its_seal(
+    cache: FactCache, tree: Path, tmp_path: Path
+) -> None:
+    library = tree / "lib.so"
+    program = library.read_bytes()
+
+    def write(inner: bytes) -> None:
+        with zipfile.ZipFile(tmp_path / "behind.zip", "w") as archive:
+            archive.writestr(zipfile.ZipInfo("inner.so"), inner)
+        library.write_bytes(program + (tmp_path / "behind.zip").read_bytes())
+
+    def needed() -> set[str]:
+        inner = [item for item in scanned(cache, tree).binaries if item.container]
+        return {name for item in inner for name in item.elf.needed}
+
+    write(program)
+    assert "libc.so.6" in needed()
+    wait_for_another_ctime(tmp_path)
+    write(program.replace(b"libc.so.6", b"libd.so.6"))
+    assert "libd.so.6" in needed()
+
+
 # Wheels and images
 
 
@@ -388,7 +497,10 @@ import os, shutil
 from pathlib import Path
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
+from buildmatrix.images.store.folder import ByteSeal
+from buildmatrix.facts.inventory.recognition import inspect_unless_known, is_known
 from buildmatrix.facts.trees.archive import DirectoryTree
+from buildmatrix.facts.trees.base import File
 root = Path({str(tree)!r})
 cache = FactCache(Cache(Path({str(tmp_path / "cache")!r}), print), limit=100_000)
 for number in range(20):
