@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
 from buildmatrix.facts.elf import layout as abi
+from buildmatrix.facts.elf.headers import Headers
 from buildmatrix.facts.elf.layout import layout
 from buildmatrix.facts.elf.model import CodeContainer, DeviceCode
 from buildmatrix.facts.trees.base import ByteSource
@@ -25,6 +27,8 @@ CODE_OBJECT_KINDS = {
 
 #: From this EI_ABIVERSION on (CUDA 13), bits 8 to 15 of e_flags hold the SM number.
 _CUDA_ABI_2 = 8
+#: Bit of e_flags for `sm_90a`, before and from that version on. ptxas 13 sets an attribute instead.
+_CUDA_SPECIFIC = (0x800, 0x8)
 #: From this EI_ABIVERSION on (code object version 4), e_flags hold each feature in two bits.
 _AMDGPU_ABI_V4 = 2
 _XNACK = {0x200: ":xnack-", 0x300: ":xnack+"}
@@ -92,11 +96,18 @@ _GFX = {
 _UNKNOWN = "the header does not name an architecture that is known"
 
 
-def decode_architecture(machine: int, flags: int, abi_version: int) -> str | None:
-    """Return `sm_90` or `gfx90a:sramecc+:xnack-` from e_machine, e_flags and EI_ABIVERSION."""
+def decode_architecture(
+    machine: int, flags: int, abi_version: int, *, is_specific: bool = False
+) -> str | None:
+    """Return `sm_90` or `gfx90a:sramecc+:xnack-` from e_machine, e_flags and EI_ABIVERSION.
+
+    `is_specific` is the attribute of `sm_90a`.
+    """
     if machine == abi.EM_CUDA:
-        number = (flags >> 8 if abi_version >= _CUDA_ABI_2 else flags) & 0xFF
-        return f"sm_{number}" if number else None
+        is_new = abi_version >= _CUDA_ABI_2
+        number = (flags >> 8 if is_new else flags) & 0xFF
+        suffix = "a" if is_specific or flags & _CUDA_SPECIFIC[is_new] else ""
+        return f"sm_{number}{suffix}" if number else None
     if machine == abi.EM_AMDGPU and (flags & 0xFF) in _GFX:
         features = ""
         if abi_version >= _AMDGPU_ABI_V4:
@@ -105,13 +116,44 @@ def decode_architecture(machine: int, flags: int, abi_version: int) -> str | Non
     return None
 
 
-def entry_of_file(machine: int, flags: int, abi_version: int, size: int) -> DeviceCode | None:
+def entry_of_file(source: ByteSource, headers: Headers, size: int) -> DeviceCode | None:
     """Return the entry of a file that is itself device code; None for host code."""
+    machine = headers.machine
     if machine not in CODE_OBJECT_KINDS:
         return None
-    architecture = decode_architecture(machine, flags, abi_version)
+    sections = ((s.type, s.offset, s.size) for s in headers.sections)
+    is_specific = machine == abi.EM_CUDA and _has_specific_features(source, sections)
+    architecture = decode_architecture(
+        machine, headers.flags, headers.abi_version, is_specific=is_specific
+    )
     note = None if architecture else _UNKNOWN
     return DeviceCode("elf", CODE_OBJECT_KINDS[machine], architecture, 1, size, 0, note=note)
+
+
+# `.nv.compat` of a cubin: attributes that its loader checks. A format (1 to 3: a value of two
+# bytes, 4: a length of two bytes and as many more), a number and the value, as in `.nv.info`.
+# Read off cubins of ptxas 13.5; cuobjdump names their architectures by it.
+
+
+#: SHT_LOPROC + 0x86.
+_CUDA_COMPAT = 0x7000_0086
+_SPECIFIC_FEATURES = 9
+_LONGEST_COMPAT = 1 << 12
+#: Sections of a cubin in host data that are examined; those of its kernels follow.
+_FIRST_SECTIONS = 64
+
+
+def _has_specific_features(source: ByteSource, sections: Iterable[tuple[int, int, int]]) -> bool:
+    """Return True if a cubin is for exactly its architecture; sections are type, offset, size."""
+    found = next((section for section in sections if section[0] == _CUDA_COMPAT), None)
+    compat = source.read(found[1], min(found[2], _LONGEST_COMPAT)) if found else b""
+    at = 0
+    while at + 4 <= len(compat):
+        value = int.from_bytes(compat[at + 2 : at + 4], "little")
+        if compat[at + 1] == _SPECIFIC_FEATURES:
+            return value != 0
+        at += 4 + (value if compat[at] == 4 else 0)
+    return False
 
 
 def read_code_object(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
@@ -133,7 +175,17 @@ def read_code_object(source: ByteSource, offset: int, limit: int) -> CodeContain
         sections_at + section_size * section_count,
     )
     size = min(offset + end, limit) - offset
-    architecture = decode_architecture(machine, flags, head[8])
+    is_specific = False
+    if machine == abi.EM_CUDA and section_size == fields.section.size and sections_at <= size:
+        rows = min(section_count, _FIRST_SECTIONS, (size - sections_at) // section_size)
+        table = fields.section.iter_unpack(source.read(offset + sections_at, rows * section_size))
+        sections = (
+            (kind, offset + at, length)
+            for _, kind, _, _, at, length, *_ in table
+            if at + length <= size
+        )
+        is_specific = _has_specific_features(source, sections)
+    architecture = decode_architecture(machine, flags, head[8], is_specific=is_specific)
     note = None if architecture else _UNKNOWN
     if offset + end > limit:
         note = note or "the device object extends beyond the end of its container"

@@ -144,7 +144,7 @@ class DeviceCodeFinder:
 
     def read_sections(self, headers: Headers, size: int) -> None:
         """Add device code of the file itself and of its device-code sections."""
-        entry = codeobject.entry_of_file(headers.machine, headers.flags, headers.abi_version, size)
+        entry = codeobject.entry_of_file(self.source, headers, size)
         if entry is not None:
             self._sums.add(entry)
         moved = self._read_kpack(headers, size)

@@ -288,9 +288,7 @@ class _HeadFacts:
     def device_code(self) -> tuple[DeviceCode, ...]:
         """Return the device code, with a note if the list may be incomplete."""
         headers = self.headers
-        entry = codeobject.entry_of_file(
-            headers.machine, headers.flags, headers.abi_version, self.size
-        )
+        entry = codeobject.entry_of_file(self.prefix, headers, self.size)
         if entry is not None:
             return (entry,)
         device = device_regions(headers, self.size)

@@ -113,7 +113,7 @@ def read(data: bytes, name: str = "model") -> DeviceFile | None:
     ("data", "name", "kind", "version", "arch"),
     [
         (engine(), "model", "engine", "10.3.0.26", None),
-        (engine(contents=bytes(999) + CUBIN), "model", "engine", "10.3.0.26", "sm_90"),
+        (engine(contents=bytes(999) + CUBIN), "model", "engine", "10.3.0.26", "sm_90a"),
         (exported(engine(8, 6, 1, 6)), "yolo.engine", "engine", "8.6.1.6", None),
         (b"ptrt" + bytes(90), "old.plan", "engine", None, None),
         (PLAN, "model.plan", "engine", "8.6.1.6", "sm_89"),

@@ -228,7 +228,9 @@ def test_an_offload_binary_names_triple_and_architecture() -> None:
     ("header", "expected"),
     [
         ({"machine": 190, "flags": 0x5A055A, "abi_version": 7}, ("sass", "sm_90")),
+        ({"machine": 190, "flags": 0x5A0D5A, "abi_version": 7}, ("sass", "sm_90a")),
         ({"machine": 190, "flags": 0x6004B04, "abi_version": 8}, ("sass", "sm_75")),
+        ({"machine": 190, "flags": 0x600640A, "abi_version": 8}, ("sass", "sm_100a")),
         ({"machine": 190, "flags": 0x6007802, "abi_version": 8}, ("sass", "sm_120")),
         ({"machine": 224, "flags": 0x12C, "abi_version": 1}, ("amdgcn", "gfx900")),
         ({"machine": 224, "flags": 0x62F, "abi_version": 2}, ("amdgcn", "gfx906:xnack-")),
@@ -242,6 +244,20 @@ def test_an_object_for_an_accelerator_names_its_architecture(
     (code,) = found(Part(".text", b"\0libnot.so.1\0"), **header)
     assert (code.format, code.kind, code.arch) == ("elf", *expected)
     assert (code.note is None) == (expected[1] is not None)
+
+
+@pytest.mark.parametrize(("value", "arch"), [(0, "sm_100"), (1, "sm_100a")])
+@pytest.mark.parametrize("section", [None, ".rodata"], ids=["file", "in host data"])
+def test_an_attribute_of_a_cubin_binds_it_to_one_gpu(
+    value: int, arch: str, section: str | None
+) -> None:
+    """`.nv.compat` as ptxas 13.5 writes it; attribute 9 comes last here."""
+    compat = bytes.fromhex("040b080009000000 00000000 020c0000") + bytes([2, 9, value, 0])
+    header = {"machine": 190, "flags": 0x6006402, "abi_version": 8}
+    part = Part(".nv.compat", compat, type=0x70000086)
+    cubin = Image(parts=[part], **header).build()  # type: ignore[arg-type]
+    (code,) = found(Part(section, bytes(8) + cubin)) if section else found(part, **header)
+    assert (code.kind, code.arch) == ("sass", arch)
 
 
 def test_a_bare_cubin_in_read_only_data_is_found() -> None:
