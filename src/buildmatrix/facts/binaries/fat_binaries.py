@@ -31,10 +31,15 @@ _FATBIN_CONTAINER = Struct("<4sHHQ")
 #: architecture, name offset, name length, flags.
 _FATBIN_ENTRY = Struct("<HHIQIIHHIIIQ")
 
+#: Offset from the start of the header, length.
+_TEXT_PLACE = Struct("<II")
+
 #: Bytes read of an entry's header.
 FATBIN_HEADER = _FATBIN_ENTRY.size
 
 _FATBIN_KINDS = {1: "ptx", 2: "sass", 8: "lto-ir"}
+#: Entry of `nvcc --concat` (13.5): the payload is those of several entries, compressed as one.
+_CONCATENATED = 0x100
 #: An LZ4 block, a Zstandard frame (CUDA 12.8 and later).
 _LZ4 = 0x2000
 _ZSTD = 0x8000
@@ -93,6 +98,14 @@ def open_fatbin(source: ByteSource, offset: int, limit: int) -> OpenedFatbin | N
     return OpenedFatbin(_fatbin_entries(source, start, stop, cut=end > limit), start, stop)
 
 
+def find_header_end(source: ByteSource, at: int) -> int:
+    """Return the end of what is read of the header at `at`."""
+    raw = source.read(at, _FATBIN_ENTRY.size)
+    kind, _, size = _FATBIN_ENTRY.unpack(raw)[:3] if len(raw) == _FATBIN_ENTRY.size else (0, 0, 0)
+    is_long = kind == _CONCATENATED and size <= _LONGEST_HEADER
+    return at + (size if is_long else _FATBIN_ENTRY.size)
+
+
 def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[DeviceCode]:
     count = 0
     while at + _FATBIN_ENTRY.size <= end:
@@ -105,31 +118,57 @@ def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iter
         raw = source.read(at, _FATBIN_ENTRY.size)
         if len(raw) < _FATBIN_ENTRY.size:
             break
-        kind, _, header_size, size, _, _, minor, major, arch, _, _, flags = _FATBIN_ENTRY.unpack(
-            raw
-        )
+        kind, _, header_size, size, *_, flags = _FATBIN_ENTRY.unpack(raw)
         if (
             not _FATBIN_ENTRY.size <= header_size <= _LONGEST_HEADER
             or at + header_size + size > end
         ):
             yield _unreadable(at, end, "an entry header of the fat binary makes no sense")
             return
-        name = _FATBIN_KINDS.get(kind, "unknown")
-        yield DeviceCode(
-            format="nv-fatbin",
-            kind=name,
-            arch=_decode_architecture(name, arch, flags),
-            count=1,
-            size=header_size + size,
-            offset=at,
-            compressed=int(bool(flags & _COMPRESSED_PAYLOAD)),
-            note=_note(kind, name, arch),
-            # For machine code, the two numbers are the version of its own format.
-            language=f"{major}.{minor}" if name == "ptx" and major else None,
-        )
+        heads = [raw]
+        if kind == _CONCATENATED:
+            heads = _concatenated_headers(source.read(at, header_size)) or heads
+        compressed = int(bool(flags & _COMPRESSED_PAYLOAD))
+        start = 0
+        for number, head in enumerate(heads, 1):
+            end_of_share = (header_size + size) * number // len(heads)
+            yield _fatbin_entry(head, at + start, end_of_share - start, compressed)
+            start = end_of_share
         at += header_size + size
     if cut:
         yield _unreadable(at, end, "the fat binary extends beyond the end of its section")
+
+
+def _fatbin_entry(head: bytes, at: int, size: int, compressed: int) -> DeviceCode:
+    kind, _, _, _, _, _, minor, major, arch, _, _, flags = _FATBIN_ENTRY.unpack_from(head)
+    name = _FATBIN_KINDS.get(kind, "unknown")
+    architecture = _decode_architecture(name, arch, flags)
+    note = _note(kind, name, arch)
+    # For machine code, the two numbers are the version of its own format.
+    language = f"{major}.{minor}" if name == "ptx" and major else None
+    return DeviceCode(
+        "nv-fatbin", name, architecture, 1, size, at, None, note, compressed, language
+    )
+
+
+def _concatenated_headers(header: bytes) -> list[bytes]:
+    """Return the headers in that of a concatenated entry; none if they do not fill it exactly.
+
+    Their number and size come first. A name and options follow each header of 64 bytes, both
+    padded to 8 bytes; the place of the payload stands where other entries have the header's size.
+    """
+    count = int.from_bytes(header[64:68], "little")
+    heads: list[bytes] = []
+    at = 72
+    while len(heads) < count and at + 64 <= len(header):
+        head = header[at:]
+        _, _, _, _, _, options, _, _, _, name, name_size, _ = _FATBIN_ENTRY.unpack_from(head)
+        heads.append(head[:64])
+        place, length = (name, name_size) if name else (0, 0)
+        if options:
+            place, length = _TEXT_PLACE.unpack(head[options : options + 8].ljust(8, b"\0"))
+        at += (place + length) // 8 * 8 + 8 if place else 64
+    return heads if len(heads) == count and at == len(header) else []
 
 
 def read_payload(
@@ -138,12 +177,18 @@ def read_payload(
     """Return the first `limit` bytes of an entry, decompressed, and True if that is all.
 
     Reads at most `most` bytes. Raises ValueError if they cannot be decompressed.
+    Of a concatenated entry, the first part has the payloads of all.
     """
     raw = source.read(entry.offset, min(entry.size, _FATBIN_ENTRY.size + most))
     if len(raw) < _FATBIN_ENTRY.size:
         return b"", False
-    _, _, header_size, _, packed_size, *_, flags = _FATBIN_ENTRY.unpack_from(raw)
-    is_read = len(raw) == entry.size
+    kind, _, header_size, size, packed_size, *_, flags = _FATBIN_ENTRY.unpack_from(raw)
+    whole = header_size + size
+    if kind == _CONCATENATED:
+        raw = source.read(entry.offset, min(whole, header_size + most))
+    elif kind not in _FATBIN_KINDS:
+        return b"", False
+    is_read = len(raw) == whole
     data = raw[header_size:]
     if flags & _COMPRESSED_PAYLOAD:
         # Padding follows the compressed bytes.

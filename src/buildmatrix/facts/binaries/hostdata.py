@@ -294,8 +294,11 @@ class StreamSearch:
         """Read the next entry of a fat binary; return False if more bytes are needed."""
         header_end = self._fatbin_at + fat_binaries.FATBIN_HEADER
         complete = header_end > opened.end
-        if not complete and not final and header_end > self._source.end:
-            return False
+        if not complete and not final:
+            if header_end <= self._source.end:
+                header_end = fat_binaries.find_header_end(self._source, self._fatbin_at)
+            if header_end > self._source.end:
+                return False
         entry = next(opened.entries, None)
         if self._fatbin_at == opened.start:
             ends = entry is not None and entry.offset + entry.size == opened.end

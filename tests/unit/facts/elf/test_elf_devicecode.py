@@ -73,6 +73,49 @@ def test_compressed_entries_still_name_their_architecture(flag: int) -> None:
     assert (code.arch, code.compressed) == ("sm_100", 1)
 
 
+def concatenated(*members: bytes, payload: bytes) -> bytes:
+    """An entry of `nvcc --concat` (13.5); `members` are headers of other entries."""
+    table = b"".join(members)
+    table = struct.pack("<II", len(members), 8 + len(table)) + table
+    head = struct.pack("<HHIQIIHHIIIQ", 256, 257, 64 + len(table), len(payload), *[0] * 7, 0x8011)
+    return head.ljust(64, b"\0") + table + payload
+
+
+#: A name of 3 bytes at 64, and options of 5 at 80, each with a zero behind it.
+NAMED = bytearray(fat_entry(1, 100, b"", flags=0x200011) + b"a.c".ljust(8, b"\0"))
+NAMED[20:24] = (72).to_bytes(4, "little")
+NAMED[32:40] = struct.pack("<II", 64, 3)
+NAMED += struct.pack("<II", 80, 5) + b"-v -g".ljust(8, b"\0")
+
+
+@pytest.mark.parametrize("section", [".nv_fatbin", ".rodata"])
+def test_each_entry_of_a_concatenated_one_counts(section: str) -> None:
+    entry = concatenated(
+        fat_entry(2, 90, b"", flags=0x100011),
+        bytes(NAMED),
+        fat_entry(2, 80, b""),
+        payload=b"p" * 99,
+    )
+    codes = found(Part(section, fat_binary(entry, fat_entry(1, 75))))
+    assert brief(codes) == [
+        ("nv-fatbin", "ptx", "compute_100f", 1),
+        ("nv-fatbin", "ptx", "compute_75", 1),
+        ("nv-fatbin", "sass", "sm_80", 1),
+        ("nv-fatbin", "sass", "sm_90a", 1),
+    ]
+    assert sum(code.size for code in codes) == len(entry) + 96
+    assert [code.compressed for code in codes] == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("number", [0, 2, 4, 1 << 31], ids=["none", "fewer", "more", "many"])
+def test_a_concatenated_entry_with_another_number_of_headers_is_unknown(number: int) -> None:
+    entry = bytearray(concatenated(*[fat_entry(2, 80, b"")] * 3, payload=b"p" * 99))
+    entry[64:68] = number.to_bytes(4, "little")
+    unknown, known = found(Part(".nv_fatbin", fat_binary(bytes(entry), fat_entry(1, 75))))[::-1]
+    assert (unknown.kind, unknown.note) == ("unknown", "entry kind 256 is not known")
+    assert known.arch == "compute_75"
+
+
 def test_a_fat_binary_in_read_only_data_is_found_without_its_section() -> None:
     data = bytes(1000) + fat_binary(fat_entry(2, 75)) + b"\0libcuda.so.1\0"
     (code,) = found(Part(".rodata", data))
