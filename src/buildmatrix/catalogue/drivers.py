@@ -271,6 +271,11 @@ _SUPPORT: dict[Grade, Support] = {
 
 #: CUDA C++ Programming Guide, "Compute Capabilities": number, and `a` or `f` for feature sets.
 _CUDA = re.compile(r"(?P<space>sm|compute|lto)_(?P<number>\d{1,9})(?P<features>[af]?)")
+#: CUDA 13 renamed a GPU.
+_RENAMED = {101: 110}
+#: GPUs of boards whose machine code runs on no other one of their major version, nor that of others
+#: on them: nvJitLink 12.9, and nvlink 13.5 for those that it knows. PTX runs as by the numbers.
+_ALONE = frozenset({53, 62, 72, 101})
 _GFX = re.compile(r"gfx[0-9a-f-]+(?:generic)?")
 #: LLVM, "User Guide for AMDGPU Backend", section "Generic processors".
 _GENERIC_GFX = {
@@ -347,23 +352,22 @@ def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Grade:
 
     Code with suffix `a` runs on exactly its architecture, with `f` on its family only.
     """
-    (gpu_major, gpu_minor), (major, minor) = _capability(gpu), _capability(code)
-    same_major = gpu_major == major and gpu_minor >= minor
+    gpu_number, number = int(gpu["number"]), int(code["number"])
+    is_same = _RENAMED.get(gpu_number, gpu_number) == _RENAMED.get(number, number)
     if code["features"] == "a":
-        fits = (gpu_major, gpu_minor) == (major, minor)
+        fits = is_same
     elif code["features"] == "f" or code["space"] == "sm":
-        fits = same_major
+        is_alone = not _ALONE.isdisjoint((gpu_number, number))
+        fits = is_same or (
+            gpu_number // 10 == number // 10 and gpu_number >= number and not is_alone
+        )
     else:
-        fits = (gpu_major, gpu_minor) >= (major, minor)
+        fits = is_same or gpu_number >= number
     if not fits:
         return "none"
     if code["space"] != "sm":
         return "jit"
-    return "family" if code["features"] == "f" and gpu_minor > minor else "native"
-
-
-def _capability(match: re.Match[str]) -> tuple[int, int]:
-    return divmod(int(match["number"]), 10)
+    return "native" if is_same or not code["features"] else "family"
 
 
 def _gfx(device: str, code: str) -> Grade:
