@@ -1,6 +1,7 @@
 # Sourced by scripts/demo and scripts/test: makes a virtual environment with buildmatrix in it and,
 # as root on Debian, installs missing system packages. `source setup.sh demo` installs what building
-# needs, and no more: the package with its runtime dependencies. `source setup.sh test` installs all.
+# needs, and no more: the package with its runtime dependencies. `source setup.sh test` installs all;
+# Debian's packages may still be on their way until `packages_ready`.
 set -euo pipefail
 # Set in many images: then each of a thousand commands of the tests compiles all that it imports.
 unset PYTHONDONTWRITEBYTECODE
@@ -74,7 +75,7 @@ if ((${#first[@]} + ${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     during "reading Debian's package lists" apt-get update -qq
     if ((${#first[@]})); then install_packages "${first[@]}"; fi
-    # The rest beside the virtual environment, which needs none of it.
+    # The rest beside the virtual environment and what is run in it, which need none of it.
     if ((${#missing[@]})); then
       trap wait EXIT
       install_packages "${missing[@]}" &
@@ -109,11 +110,15 @@ if [[ $made != *" test" && $made != *" $kind" ]]; then
     .venv/bin/uv pip install -q --python .venv/bin/python "${wanted[@]}"
   echo "$stamp $kind" >.venv/stamp
 fi
-if [[ -n $packages ]]; then
-  wait "$packages"
-  trap - EXIT
-fi
 export PATH="$PWD/.venv/bin:$PATH"
+
+# packages_ready: wait for Debian's packages.
+packages_ready() {
+  if [[ -z $packages ]]; then return; fi
+  wait "$packages"
+  packages=
+  trap - EXIT
+}
 
 # stack_up: a Docker engine, a registry and base images, unless they are there. What this call
 # starts is stopped on exit; what somebody else started goes on.
