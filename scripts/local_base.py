@@ -50,7 +50,7 @@ PACKAGES = (
 )
 #: Not usable in an image.
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache")
-#: Folders that usrmerge makes links of, as debootstrap does.
+#: Folders that usrmerge makes links of.
 MERGED = ("bin", "lib", "lib64", "sbin")
 
 

@@ -18,13 +18,15 @@ from pathlib import Path
 
 from .errors import StackError, UnsupportedMachine
 from .layout import Layout, system_path
-from .process import exclusive, output, run
+from .process import output, run
 from .progress import say
 
 # Debian's suites after bookworm, whose Docker and registry run on bookworm's libc.
 NEWER_SUITES = ("trixie", "forky")
 # Signs every suite of the main archive; shipped by Debian's package debian-archive-keyring.
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# Where Debian's package mmdebstrap has the scripts that it runs between its steps.
+_HOOKS = Path("/usr/share/mmdebstrap/hooks")
 
 
 def require_debian_root(purpose: str) -> None:
@@ -251,21 +253,19 @@ class Archive:
 
 def bootstrap(suite: str, include: Sequence[str], root: Path, layout: Layout) -> None:
     """Make a minimal root file system of a suite in the new folder `root`."""
-    ensure_programs({"debootstrap": "debootstrap"}, layout)
-    debs = layout.cache / "debootstrap" / suite
-    debs.mkdir(parents=True, exist_ok=True)
+    ensure_programs({"mmdebstrap": "mmdebstrap"}, layout)
     options = [
         "--variant=minbase",
-        f"--include={','.join(include)}",
-        f"--cache-dir={debs}",
+        # /bin and /lib are links into /usr before the first package is unpacked.
+        f"--hook-directory={_HOOKS / 'merged-usr'}",
+        f"--include={','.join(('usr-is-merged', *include))}",
         *([f"--keyring={_KEYRING}"] if keyring() else []),
     ]
-    with exclusive(debs.with_suffix(".lock")):
-        run(
-            ["debootstrap", *options, suite, root, mirror()],
-            log=layout.log(f"debootstrap-{suite}"),
-            why=f"debootstrap cannot make {suite}",
-        )
+    run(
+        ["mmdebstrap", *options, suite, root, mirror()],
+        log=layout.log(f"mmdebstrap-{suite}-{os.getpid()}"),
+        why=f"mmdebstrap cannot make {suite}",
+    )
 
 
 @functools.cache

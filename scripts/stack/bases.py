@@ -214,7 +214,7 @@ class Builder:
         replace(self._record(base), json.dumps(record, indent=1) + "\n")
 
     def _bootstrap(self, base: Base, root: Path, archive: Path) -> None:
-        """Make a root file system with debootstrap and pack it."""
+        """Make a minimal root file system and pack it."""
         apt.bootstrap(base.bootstrap, base.include, root, self._layout)
         leave_out = [f"--exclude=./{pattern}" for pattern in _NOT_IN_AN_IMAGE]
         options = ["--numeric-owner", "--sort=name", *leave_out]
