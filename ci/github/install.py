@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+#: Installs buildmatrix ten times as fast as pip; the other recipes have the same version.
+_UV = "uv==0.13.9"
 #: What may stand in a version (PEP 440): nothing that an installer would take for an option.
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.!+]*")
 _EXTRAS = re.compile(r"(?:[a-z]+(?:,[a-z]+)*)?")
@@ -32,15 +34,16 @@ def main() -> int:
     folder = Path(os.environ["RUNNER_TEMP"], "buildmatrix")
     python = folder / "venv" / "bin" / "python"
     code = os.environ["GITHUB_ACTION_PATH"]
+    python_here = [sys.executable, "-I", "-m"]
     print("::group::Install buildmatrix", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder / "venv"], check=True)
-    # pip, since runners behind a mirror have it set up; isolated from what lies in the checkout. A
-    # job imports few of the modules that pip would compile, which takes a third of its time.
-    pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    pip.append("--no-compile")
+    subprocess.run([*python_here, "venv", "--clear", "--without-pip", folder / "venv"], check=True)
+    pip = [*python_here, "pip", "--python", python, "install", "--quiet"]
+    subprocess.run([*pip, "--disable-pip-version-check", _UV], check=True)
+    # Nothing that lies in the checkout says where buildmatrix comes from.
+    uv = [python, "-I", "-m", "uv", "pip", "install", "--quiet", "--no-config", "--python", python]
     more = f"[{extras}]" if extras else ""
     wanted = f"buildmatrix{more}=={version}" if version else f"{code}{more}"
-    subprocess.run([*pip, wanted], check=True)
+    subprocess.run([*uv, wanted], check=True)
     print("::endgroup::", flush=True)
     year, week, _ = datetime.datetime.now(tz=datetime.UTC).isocalendar()
     # A folder of the job's own: on a runner that stays, what else was ever read there, gigabytes of

@@ -211,3 +211,12 @@ def test_actions_of_all_pages_and_recipes_are_pinned_with_their_versions() -> No
         commit = line.partition("@")[2]
         # A page names `actions/cache`, the action its two halves.
         assert f"@{commit}" in own, line
+
+
+def test_recipes_that_install_uv_pin_the_same_version() -> None:
+    recipes = ("action.yml", ".github/workflows/matrix.yml", "ci")
+    paths = [path for name in recipes for path in (ROOT / name, *(ROOT / name).rglob("*"))]
+    text = "".join(path.read_text() for path in paths if path.is_file())
+    versions = re.findall(r"\buv==([\w.]+)", text)
+    assert len(versions) == 3 and len(set(versions)) == 1
+    assert not re.search(r"pip install.* uv$", text, re.MULTILINE)
