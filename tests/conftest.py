@@ -2,7 +2,8 @@
 
 The tests of a file stay in one process, so what they share is made once. A file names the images
 that it makes as no other file does. A test that needs the machine for itself is marked `alone`: no
-other test runs beside it.
+other test runs beside it. A costly variant of what another test covers is marked `weekly`, and
+runs only with `BUILDMATRIX_WEEKLY=1`.
 """
 
 from __future__ import annotations
@@ -63,8 +64,12 @@ def alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What runs alone comes last: then nobody waits long for the end of another test."""
+    if not os.environ.get("BUILDMATRIX_WEEKLY"):
+        weekly = [item for item in items if item.get_closest_marker("weekly")]
+        config.hook.pytest_deselected(items=weekly)
+        items[:] = [item for item in items if item not in weekly]
     place = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: (alone(item), place.get(item.nodeid.partition("::")[0], len(LONG))))
 

@@ -333,7 +333,9 @@ def test_tags_are_promoted_by_the_command(
     assert tags(place, wanted) == wanted
 
 
-@pytest.mark.parametrize("line", [1, 4, 8, 12])
+@pytest.mark.parametrize(
+    "line", [1, 4, *(pytest.param(line, marks=pytest.mark.weekly) for line in (8, 12))]
+)
 def test_a_promotion_that_is_killed_is_finished_by_the_next(
     place: Place, tmp_path: Path, buildmatrix: Buildmatrix, line: int
 ) -> None:

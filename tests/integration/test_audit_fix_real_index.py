@@ -39,6 +39,7 @@ def test_xgboost_on_cpu_ends_clean_with_its_twin_and_says_the_bytes_a9(
     assert saved["installed"] > 400_000_000
 
 
+@pytest.mark.weekly  # xgboost above has a fix to try; test_audit_real_index.py names the torch.
 def test_the_default_torch_of_a_requirement_gets_a_tried_route_or_the_reason_for_none_a10(
     buildmatrix: Buildmatrix, tmp_path: Path
 ) -> None:

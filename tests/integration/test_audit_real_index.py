@@ -58,7 +58,7 @@ def test_xgboost_on_rocm_shows_its_code_its_runtime_what_it_forces_and_the_way_o
     ("line", "through"),
     [
         ("sentence-transformers", "sentence-transformers"),
-        ("docling", "docling"),
+        pytest.param("docling", "docling", marks=pytest.mark.weekly),
         ("accelerate", "accelerate"),
     ],
 )
@@ -88,6 +88,7 @@ def test_tools_inside_triton_are_seen_from_the_index_a8(audited) -> None:
     )
 
 
+@pytest.mark.weekly  # lmcache has the largest wheel of this file; xgboost above is another on ROCm.
 def test_lmcache_on_rocm_is_foreign_by_what_it_links_and_requires_a6(audited) -> None:
     code, report = audited("lmcache==0.5.6\n", "--backend", "rocm")
     assert code == 1

@@ -67,6 +67,7 @@ def audited(folder: Path, backend: str, lines: list[str]) -> dict[str, Any]:
             "BM706",
             None,
             id="E3 near miss",
+            marks=pytest.mark.weekly,
         ),
         pytest.param(
             "cuda12.8",

@@ -175,6 +175,7 @@ def cann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         subprocess.run(["docker", "image", "rm", "--force", image], capture_output=True)
 
 
+@pytest.mark.weekly  # test_oci_contents_real.py compares images of both engines path by path.
 @pytest.mark.engine
 @pytest.mark.usefixtures("engine", "cann")
 def test_both_engines_make_the_same_ascend_image(

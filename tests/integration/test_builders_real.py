@@ -174,6 +174,7 @@ def attempts(run: Run) -> list[tuple[str, ...]]:
     return [tuple(a["builder"] for a in t["builders"]) for t in run.report()["targets"]]
 
 
+@pytest.mark.weekly  # test_two_daemons.py has a builder that ends in the middle of a build.
 def test_two_remote_builders_behind_relays_of_which_one_ends_give_what_one_gives(
     relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
 ) -> None:
@@ -202,6 +203,7 @@ def test_two_remote_builders_behind_relays_of_which_one_ends_give_what_one_gives
     assert substance(alone) == substance(run)
 
 
+@pytest.mark.weekly  # test_two_daemons.py shares targets, and goes on without a dead daemon.
 def test_remote_builders_behind_relays_share_the_targets_and_a_silent_one_is_given_up(
     relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
 ) -> None:

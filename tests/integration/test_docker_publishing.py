@@ -49,7 +49,14 @@ class Daemon:
         assert self.docker("buildx", "prune", "--all", "--force").returncode == 0
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["containerd", "older store"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        # test_two_daemons.py and test_builders_real.py publish from this store in every test run.
+        pytest.param(True, id="containerd", marks=pytest.mark.weekly),
+        pytest.param(False, id="older store"),
+    ],
+)
 def daemon(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Daemon]:

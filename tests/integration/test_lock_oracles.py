@@ -338,6 +338,8 @@ CASES = {
         selections=2,
     ),
 }
+#: Poetry 2 locks the same kind of project in every test run.
+MARKS = {"poetry1": pytest.mark.weekly}
 
 
 class Tool:
@@ -427,7 +429,10 @@ def files_in(lock: Path, asked: Asked) -> Files | str:
 
 
 @pytest.mark.parametrize(
-    ("tool", "name"), [(name, name) for name in CASES], indirect=["tool"], ids=CASES
+    ("tool", "name"),
+    [pytest.param(name, name, marks=MARKS.get(name, [])) for name in CASES],
+    indirect=["tool"],
+    ids=CASES,
 )
 def test_generated_projects_come_to_what_their_tool_installs(
     tool: Tool, name: str, index: PackageIndex, tmp_path: Path
@@ -463,7 +468,10 @@ def test_generated_projects_come_to_what_their_tool_installs(
     assert not different, f"{len(different)} of {locked} projects\n" + "\n".join(different[:5])
 
 
-@pytest.mark.parametrize("name", ["poetry1", "poetry2", "pipenv"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=MARKS.get(name, [])) for name in ("poetry1", "poetry2", "pipenv")],
+)
 def test_a_tool_checks_its_lock_without_running_the_project(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,8 +21,13 @@ from buildmatrix.reports.formats import names
 
 #: Pages of 10,000 findings or images are opened once, and only by what they are there for.
 SMALL = [name for name in PAGES if not name.endswith("-many")]
-#: A page of twenty targets has nothing that one of four has not, but its width.
-EACH_KIND = [name for name in SMALL if name != "run-twenty"]
+#: A page of twenty targets has nothing that one of four has not, but its width; one with hostile
+#: names, nothing but these.
+EACH_KIND = [
+    pytest.param(name, marks=[pytest.mark.weekly] if name.endswith("-hostile") else [])
+    for name in SMALL
+    if name != "run-twenty"
+]
 MEGABYTE = 1_000_000
 
 _UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"

@@ -2,13 +2,12 @@
 
 What is expected stands in `tests/projects/projects.toml`, with the independent tool that said so;
 `tests/projects/truth.py` asks those tools again. The files are those of the projects' releases.
-Eleven of the projects are audited in every test run, all of them with `BUILDMATRIX_WEEKLY=1`.
+Ten of the projects are audited in every test run, all of them in the weekly one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -26,9 +25,13 @@ PROJECT_OF = {
     for project in tomllib.loads((PROJECTS / "projects.toml").read_text())["project"]
 }
 AUDITS = [
-    pytest.param(project, audit, id=f"{name} {audit['source']}")
+    pytest.param(
+        project,
+        audit,
+        id=f"{name} {audit['source']}",
+        marks=[pytest.mark.weekly] if "weekly" in {*project, *audit} else [],
+    )
     for name, project in PROJECT_OF.items()
-    if os.environ.get("BUILDMATRIX_WEEKLY") or not project.get("weekly")
     for audit in project["audit"]
 ]
 #: Gate of a target → the exit code of a run with that target alone.

@@ -271,6 +271,8 @@ def test_two_daemons_share_the_targets_and_this_machine_has_the_images(
     assert substance(alone) == substance(shared)
 
 
+# The test below has a daemon that is killed, test_docker_command.py a builder that hangs.
+@pytest.mark.weekly
 def test_a_daemon_that_hangs_is_given_up(
     run: Callable[..., Run], gate: Gate, other: OtherDaemon
 ) -> None:
