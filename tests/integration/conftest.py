@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -38,6 +39,18 @@ def stack_program(name: str, unpacked: str) -> Path:
     if path is None:
         missing(name, "run `python3 -m scripts.stack up`, or install the package")
     return Path(path)
+
+
+@functools.cache
+def downloads() -> dict[str, str]:
+    """Variables with which pip and uv use what was downloaded before, in a home that is empty."""
+    commands = {"PIP_CACHE_DIR": "pip cache dir", "UV_CACHE_DIR": "uv cache dir"}
+    return {
+        name: subprocess.run(
+            [sys.executable, "-m", *command.split()], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name, command in commands.items()
+    }
 
 
 @dataclass(frozen=True)

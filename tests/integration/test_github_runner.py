@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 from components import missing
-from conftest import ROOT, Buildmatrix
+from conftest import ROOT, Buildmatrix, downloads
 from github_comments import GitHubStandIn
 from recipes import blocks
 from registry import RegistryServer
 from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
+
+from buildmatrix.images.store.cache import default_folder
 
 pytestmark = pytest.mark.network
 
@@ -140,9 +142,9 @@ class Runner:
         environment = {
             "BUILDMATRIX_NO_VULNERABILITIES": "1",
             "KEPT": str(self.kept),
-            "PIP_NO_COMPILE": "1",
             "PYTHON": sys.executable,
             "TERM": "dumb",
+            **downloads(),
             **self.environment,
         }
         done = subprocess.run(
@@ -171,7 +173,14 @@ def runner(tmp_path: Path) -> Runner:
     return Runner(tmp_path)
 
 
-@pytest.mark.parametrize("head", ["acme/inferno", "mallory/inferno"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "acme/inferno",
+        # test_github_action.py runs the steps for a fork in every test run.
+        pytest.param("mallory/inferno", marks=pytest.mark.weekly),
+    ],
+)
 def test_the_block_of_the_page_runs_in_a_runner(head: str, runner: Runner) -> None:
     """A fork's pull request is as red; its token cannot write, and what needs that is left out."""
     workflow, *_ = blocks("github.md")
@@ -255,6 +264,8 @@ def images(runner: Runner, python: Path, monkeypatch: pytest.MonkeyPatch):
         identity = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL")
         runner.environment |= {
             **{name: os.environ[name] for name in identity},
+            # A runner that stays has read the base image.
+            "BUILDMATRIX_CACHE": str(default_folder(os.environ).parent),
             "BUILDMATRIX_ENGINE": "oci",
             "BUILDMATRIX_MIRROR": mirror,
             "BUILDMATRIX_PREFLIGHT": "none",

@@ -1,7 +1,8 @@
 """docs/guide.md, played by three users whose homes are empty, up to signed images and red changes.
 
 They share a registry on loopback in place of the page's, and have nothing of this machine but
-Debian's programs, a Python, uv, and what leads clients to their servers.
+Debian's programs, a Python, uv, what pip and uv downloaded, and what leads clients to their
+servers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from components import missing
-from conftest import ROOT
+from conftest import ROOT, downloads
 from document_blocks import blocks_of
 from layer_archives import tar
 from registry import RegistryServer
@@ -137,6 +138,7 @@ def machine(home: Path, host: str, wheel: Path, mirror: str) -> Machine:
             "UV_CONSTRAINT": str(home / "constraints.txt"),
             "BUILDMATRIX_ENGINE": "oci",
             "BUILDMATRIX_MIRROR": mirror,
+            **downloads(),
             # What is published about the page's wheels tomorrow is not what it is about.
             "BUILDMATRIX_NO_VULNERABILITIES": "1",
         },
