@@ -351,6 +351,7 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
     from buildmatrix.commands.why import answer_question, load_graph
+    from buildmatrix.sources.model import SHALLOW
 
     library, every, symbols = options.library, options.every, options.symbols
     if not library.strip():
@@ -384,5 +385,6 @@ def why(options: WhyOptions) -> CommandResult[Answer]:
             answer = add_symbols(answer, tree, every=every)
         elif tree is not None and symbols is None:
             answer = replace(answer, notes=(*answer.notes, _UNREAD_SYMBOLS))
-    is_unknown = bool(graph.unread) and not answer.subjects
+    is_partly_read = bool(graph.unread) or SHALLOW in graph.graph.notes
+    is_unknown = is_partly_read and not answer.subjects
     return CommandResult(answer, UndecidedError.exit_code if is_unknown else EXIT_OK, WHY)

@@ -98,6 +98,6 @@ def why_command(options: WhyOptions, /, to: Output) -> int:
     specification, `lock:FILE` or `report:FILE`. Nothing of it is executed.
 
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
-    and something could not be read.
+    and something was not read.
     """
     return to.write(why(options))

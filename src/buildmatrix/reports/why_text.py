@@ -84,6 +84,8 @@ class _AnswerWriter:
     def _nothing(self) -> Iterator[str]:
         answer = self._answer
         text, source = answer.question.text, answer.source
+        if answer.notes and not answer.graph.is_partial:
+            source = f"what was read of {source}"
         if answer.graph.is_partial:
             sentence = f"No finding of {source} is about {text}."
         elif answer.question.kind in ("backend", "vendor"):

@@ -186,6 +186,13 @@ class ReadingOptions(Struct, frozen=True):
         return self.engine() if self.engine_named is None else self.engine_named(name)
 
 
+#: Note in answers when wheels were not read whole.
+SHALLOW = (
+    "of large binaries only the beginnings were read: links and copies further in may be missing "
+    "(--deep reads everything)"
+)
+
+
 class Facts(Struct, frozen=True):
     """Facts that were read of a SOURCE, and its own claims."""
 

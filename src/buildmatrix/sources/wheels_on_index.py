@@ -25,7 +25,14 @@ from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import add_askers
 from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
 from buildmatrix.matrix.model import Spec
-from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, add_lines
+from buildmatrix.sources.model import (
+    SHALLOW,
+    Declared,
+    Facts,
+    OnlineIndex,
+    ReadingOptions,
+    add_lines,
+)
 from buildmatrix.sources.questions import lock_owner
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 
@@ -61,11 +68,6 @@ def chosen_wheels(resolved: Resolved) -> Chosen:
 
 #: Wheels that are read at the same time.
 JOBS = 16
-#: Note in answers when wheels were not read whole.
-SHALLOW = (
-    "of large binaries only the beginnings were read: links and copies further in may be missing "
-    "(--deep reads everything)"
-)
 
 
 def facts_of(source: Declared, options: ReadingOptions) -> Facts:

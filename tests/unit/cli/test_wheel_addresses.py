@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from audit_index import Locked
+from audit_index import Locked, embedded
 from index import IndexServer
 
 from buildmatrix import cli
@@ -30,7 +30,8 @@ COMMANDS = [
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for wheels, with settings and caches of its own."""
     for name in os.environ:
         if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_", "BUILDMATRIX_")):
             monkeypatch.delenv(name)
@@ -40,8 +41,13 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "packages"
     folder.mkdir()
-    with IndexServer(folder, login=(USER, PASSWORD)) as server:
-        Locked(folder, server).add("demo 1.0")
+    return folder
+
+
+@pytest.fixture
+def address(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with IndexServer(place, login=(USER, PASSWORD)) as server:
+        Locked(place, server).add("demo 1.0")
         monkeypatch.setenv("UV_DEFAULT_INDEX", server.url)
         url = server.file_url("demo-1.0-py3-none-any.whl")
         yield url.replace("://", f"://{USER}:{ENCODED}@") + f"?X-Amz-Signature={TOKEN}"
@@ -69,3 +75,23 @@ def test_a_wheel_at_an_address_is_read_and_no_secret_is_shown(
     everything = said.out + said.err + "".join(path.read_text(errors="replace") for path in kept)
     for secret in SECRETS:
         assert secret not in everything
+
+
+def test_what_the_beginnings_of_a_wheel_do_not_show_is_not_denied(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"demo/_C.so": embedded(8_000_000, section_headers=False)}
+
+    def why(*more: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["why", f"wheel:{url}", "libcudart", "--backend", "cpu", *more])
+        return int(stop.value.code or 0), " ".join(capsys.readouterr().out.split())
+
+    with IndexServer(place) as server:
+        Locked(place, server).add("demo 1.0", files=files)
+        url = server.file_url("demo-1.0-py3-none-any.whl")
+        code, out = why()
+        assert code == 3
+        assert "Nothing in what was read of wheel:" in out and "(--deep reads everything)" in out
+        code, out = why("--deep")
+        assert code == 0 and "cudart, linked statically" in out
