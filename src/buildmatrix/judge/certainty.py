@@ -11,7 +11,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, size
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.catalogue.model import WHOLE, DistributionMatch
+from buildmatrix.catalogue.model import WHOLE
 from buildmatrix.facts.inventory.model import Inventory, Unparsed
 from buildmatrix.judge.evidence import HELD
 from buildmatrix.judge.locks import Wheels
@@ -155,69 +155,47 @@ def gains(wheels: Wheels, verdicts: Mapping[str, Verdict]) -> Mapping[str, Gain]
         if item.weight == "strong" and item.kind in _NAMED and not wheels.is_foreign(item)
     }
     unlined = _unlined(wheels)
-    result: dict[str, Gain] = {}
-    for owner, left in unopened(wheels).items():
-        name, _, version = owner.partition("==")
-        verdict = verdicts.get(name)
-        if verdict is None:
-            continue
-        match = distribution(name, version, wheels.catalogue)
-        is_sure = wheels.is_public(name) or wheels.standings.get(owner) == "held" or owner in own
-        gain = _gain(
-            wheels,
-            verdict,
-            match,
-            left,
-            is_held=owner in held,
-            is_sure=is_sure,
-            is_unlined=owner in unlined,
-        )
-        if gain is not None:
-            result[owner] = gain
-    return result
 
+    def gain(owner: str, left: Unopened, verdict: Verdict) -> Gain | None:
+        """A name that belongs to one vendor says all; one that may be anything says nothing."""
+        match = distribution(verdict.name, owner.partition("==")[2], wheels.catalogue)
+        # The file is the public one of its name, or its bytes say the same.
+        is_public = wheels.is_public(verdict.name)
+        is_sure = is_public or wheels.standings.get(owner) == "held" or owner in own
+        # A bad requirement says nothing about its own contents.
+        is_unfit = verdict.verdict in UNFIT and not verdict.by_others
+        if match is not None and match.vendor is not None and match.kind != "multi-backend":
+            is_whole = match.kind in _WHOLLY and (is_sure or match.kind in ("pure", "meta"))
+            if not wheels.is_foreign(match) and verdict.may_be is None and is_whole:
+                if owner in unlined and (left.closed or left.unlinked):
+                    return "verdict"
+                return "detail" if left.has_more else None
+            if match.weight == "strong" and match.kind in WHOLE and is_unfit:
+                return None
+        if verdict.may_be == "broken" and left.python:
+            # An import that survives the failure would not be broken by it.
+            return "verdict"
+        if not is_unfit and left.python and not left.binaries:
+            return "verdict"
+        if not left.has_more:
+            return "trace" if left.python and not is_unfit else None
+        threshold = wheels.policy.bloat_threshold
+        if not is_unfit and left.may_matter(threshold):
+            return "verdict"
+        if verdict.may_be is not None or (not is_unfit and left.behind > threshold):
+            return "amount"
+        if not is_unfit:
+            return "trace"
+        # Its files, or a name and a version that only one build has, say that it is the wrong one.
+        is_known = left.coded or owner in held or (match is not None and match.is_routed)
+        return "detail" if is_known else "evidence"
 
-def _gain(
-    wheels: Wheels,
-    verdict: Verdict,
-    match: DistributionMatch | None,
-    left: Unopened,
-    *,
-    is_held: bool,
-    is_sure: bool,
-    is_unlined: bool,
-) -> Gain | None:
-    """A name that belongs to one vendor says all; one that may be anything says nothing.
-
-    `is_sure`: the file is the public one of its name, or its bytes say the same.
-    """
-    # A bad requirement says nothing about its own contents.
-    is_unfit = verdict.verdict in UNFIT and not verdict.by_others
-    if match is not None and match.vendor is not None and match.kind != "multi-backend":
-        is_whole = match.kind in _WHOLLY and (is_sure or match.kind in ("pure", "meta"))
-        if not wheels.is_foreign(match) and verdict.may_be is None and is_whole:
-            if is_unlined and (left.closed or left.unlinked):
-                return "verdict"
-            return "detail" if left.has_more else None
-        if match.weight == "strong" and match.kind in WHOLE and is_unfit:
-            return None
-    if verdict.may_be == "broken" and left.python:
-        # An import that survives the failure would not be broken by it.
-        return "verdict"
-    if not is_unfit and left.python and not left.binaries:
-        return "verdict"
-    if not left.has_more:
-        return "trace" if left.python and not is_unfit else None
-    threshold = wheels.policy.bloat_threshold
-    if not is_unfit and left.may_matter(threshold):
-        return "verdict"
-    if verdict.may_be is not None or (not is_unfit and left.behind > threshold):
-        return "amount"
-    if not is_unfit:
-        return "trace"
-    # Its files, or a name and a version that only one build has, say that it is the wrong one.
-    is_known = left.coded or is_held or (match is not None and match.is_routed)
-    return "detail" if is_known else "evidence"
+    found = {
+        owner: gain(owner, left, verdict)
+        for owner, left in unopened(wheels).items()
+        if (verdict := verdicts.get(owner.partition("==")[0])) is not None
+    }
+    return {owner: gained for owner, gained in found.items() if gained is not None}
 
 
 def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:
