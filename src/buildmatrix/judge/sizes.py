@@ -106,26 +106,22 @@ def check_deleted_bytes(image: ImageSubject) -> Iterator[Finding]:
         return buried.layer, buried.by, evidence[0].vendor if evidence else ""
 
     judged = [(_foreign_deleted(image, buried), buried) for buried in image.inventory.buried]
-    for (layer, by, vendor), group in groupby(sorted(judged, key=key), key):
+    for (_, _, vendor), group in groupby(sorted(judged, key=key), key):
         pairs = list(group)
         groups = sorted(
             (buried for _, buried in pairs), key=lambda buried: (-buried.size, buried.path)
         )
-        total = sum(buried.size for buried in groups)
         evidence = tuple(item for items, _ in pairs for item in items)
-        if vendor or total > image.policy.bloat_threshold:
-            yield _deleted_finding(image, groups, total, layer, by, evidence)
+        if vendor or sum(buried.size for buried in groups) > image.policy.bloat_threshold:
+            yield _deleted_finding(image, groups, evidence)
 
 
 def _deleted_finding(
-    image: ImageSubject,
-    groups: list[ShadowedFiles],
-    total: int,
-    layer: int,
-    by: int,
-    evidence: tuple[Evidence, ...],
+    image: ImageSubject, groups: list[ShadowedFiles], evidence: tuple[Evidence, ...]
 ) -> Finding:
-    content = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
+    layer, by = groups[0].layer, groups[0].by
+    hidden = sum(buried.size for buried in groups)
+    content = f"{size(hidden)} in {listing(buried.path or '/' for buried in groups)}"
     if evidence:
         names = listing(dict.fromkeys(item.detail for item in evidence))
         content = f"{image.catalogue.title(evidence[0].backend)} ({names}), {content},"
