@@ -15,7 +15,7 @@ asked for. XML 1.0 cannot hold every character (section 2.2): texts are made pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Literal, TypeAlias
@@ -24,7 +24,7 @@ from xml.etree import ElementTree as ET
 from msgspec import Struct, field
 
 from buildmatrix.base.text import count, printable
-from buildmatrix.judge.model import Finding, TargetResult, Verdict
+from buildmatrix.judge.model import Finding, TargetResult
 from buildmatrix.reports.gitlab import path_from
 from buildmatrix.reports.json_form import TOOL
 from buildmatrix.reports.run import (
@@ -147,38 +147,25 @@ def render(
         "catalogue": report.tool.catalogue,
     }
     for target in report.targets:
-        verdicts = [
-            verdict
-            for verdict in report.distributions
-            if verdict.is_about(target.id, target.backend)
-        ]
         findings = [finding for finding in report.findings if finding.is_about(target.id)]
         more = {"backend": target.backend, "image": target.image, "digest": target.digest}
         suite = Suite(target.id, {**properties, **more}, target.seconds)
-        _target(suite, target, verdicts, findings, place)
+        for gate in steps([target]):
+            _gate(suite, target, gate, findings)
+        for verdict in report.distributions:
+            if not verdict.is_about(target.id, target.backend):
+                continue
+            # A verdict fails nothing by itself: the findings do, and those can be waived.
+            name = f"distribution {verdict.name} {verdict.version}"
+            suite.case(target.id, name)
+            suite.say(name, f"{verdict.verdict}: {verdict.reason}")
+        for finding in findings:
+            if finding.target == target.id:
+                _finding(suite, target.id, finding, place(finding))
         suites.append(suite)
     rest = Suite(_RUN, properties)
     _rest(rest, report, {target.id for target in report.targets}, place)
     return render_suites([*suites, rest] if rest.cases else suites, time)
-
-
-def _target(
-    suite: Suite,
-    target: TargetResult,
-    verdicts: Iterable[Verdict],
-    findings: Sequence[Finding],
-    place: _Place,
-) -> None:
-    for gate in steps([target]):
-        _gate(suite, target, gate, findings)
-    for verdict in verdicts:
-        # A verdict fails nothing by itself: the findings do, and those can be waived.
-        name = f"distribution {verdict.name} {verdict.version}"
-        suite.case(target.id, name)
-        suite.say(name, f"{verdict.verdict}: {verdict.reason}")
-    for finding in findings:
-        if finding.target == target.id:
-            _finding(suite, target.id, finding, place(finding))
 
 
 def _rest(suite: Suite, report: Report, targets: set[str], place: _Place) -> None:
