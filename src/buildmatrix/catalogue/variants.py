@@ -8,7 +8,7 @@ property is not taken, and the choice says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -259,23 +259,15 @@ def _supported(
             for feature in owned.entry.features
         ]
         features = (*metadata.features.get(namespace, ()), *usual, *sorted(values))
-        first = metadata.values.get(namespace, {})
-        result[namespace] = {
-            feature: _with_first(
-                first.get(feature, ()),
-                [
-                    item.value
-                    for item in sorted(values[feature], key=lambda item: _rank(item, archs))
-                ],
-            )
-            for feature in dict.fromkeys(features)
-            if feature in values
-        }
+        result[namespace] = {}
+        for feature in dict.fromkeys(name for name in features if name in values):
+            ranked = sorted(values[feature], key=lambda item: _rank(item, archs))
+            first = metadata.values.get(namespace, {}).get(feature, ())
+            # Each once, those that the metadata prefer first.
+            every = dict.fromkeys((*first, *(item.value for item in ranked)))
+            given = {item.value for item in ranked}
+            result[namespace][feature] = [value for value in every if value in given]
     return result
-
-
-def _with_first(first: Sequence[str], values: Collection[str]) -> list[str]:
-    return [*(value for value in first if value in values), *(v for v in values if v not in first)]
 
 
 def _rank(item: Promise, archs: Sequence[str]) -> tuple[int | str, ...]:
