@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Literal
 
@@ -20,7 +20,6 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, opened_library
 from buildmatrix.facts.inventory.model import PythonLoad
 from buildmatrix.facts.loader_process import file_name
-from buildmatrix.judge.evidence import Imported
 from buildmatrix.judge.model import Failure
 from buildmatrix.judge.tree import TreeView
 
@@ -36,12 +35,11 @@ def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure
         owner: the distribution, `name==version`.
         evidence: all evidence of it.
     """
-    supplied = tree.supplied.get(owner, frozenset())
     failures = chain(
         _links(tree, owner, evidence),
-        _loads(tree, tree.loads.get(owner, ()), evidence, supplied),
-        _imports(tree, tree.imports.get(owner, ()), supplied, "call"),
-        _imports(tree, tree.imports.get(owner, ()), supplied, "module"),
+        _loads(tree, owner, evidence),
+        _imports(tree, owner, "call"),
+        _imports(tree, owner, "module"),
         _alien(tree, owner),
     )
     return next(failures, None)
@@ -110,13 +108,8 @@ def _serves(tree: TreeView, evidence: Sequence[Evidence]) -> bool:
     return any(others == {False} for others in lines.values())
 
 
-def _loads(
-    tree: TreeView,
-    calls: Sequence[PythonLoad],
-    evidence: Sequence[Evidence],
-    supplied: Collection[str],
-) -> Iterator[Failure]:
-    for call in calls:
+def _loads(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator[Failure]:
+    for call in tree.loads.get(owner, ()):
         names = {opened_library(call.call, text) for text in call.names if _may_fail(call, text)}
         tried = [
             item
@@ -133,7 +126,7 @@ def _loads(
         if not tried or tree.holds(names) or (others and len(names) > 1):
             continue
         first = tried[0]
-        if first.backend not in supplied:
+        if first.backend not in tree.supplied.get(owner, ()):
             place, name = f"{call.path}:{call.line}", first.detail
             reason = f"its import loads {name} ({place}), which is missing"
             yield Failure("load", call.path, place, name, first.vendor, reason, tuple(tried))
@@ -147,16 +140,11 @@ def _may_fail(call: PythonLoad, text: str) -> bool:
     return call.call == "find_library" or "/" in text or not text.endswith(".so*")
 
 
-def _imports(
-    tree: TreeView,
-    imports: Sequence[Imported],
-    supplied: Collection[str],
-    kind: Literal["call", "module"],
-) -> Iterator[Failure]:
+def _imports(tree: TreeView, owner: str, kind: Literal["call", "module"]) -> Iterator[Failure]:
     """Yield calls of modules whose libraries are missing, or imports of missing modules."""
-    for used in imports:
+    for used in tree.imports.get(owner, ()):
         statement, backend = used.statement, used.match.backend
-        if backend in supplied or not needs_library(tree, used.match):
+        if backend in tree.supplied.get(owner, ()) or not needs_library(tree, used.match):
             continue
         software = tree.catalogue.title(backend)
         if kind == "call" and statement.how == "called" and backend not in tree.runtimes:
