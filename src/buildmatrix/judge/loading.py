@@ -113,7 +113,7 @@ def _other_major(image: ImageSubject, owner: str, name: str) -> tuple[str, str] 
 
 def _missing_library(image: ImageSubject, owner: str | None, missing: list[Needed]) -> Finding:
     ways = _ways(image, owner)
-    judged = {needed: _missing_library_severity(image, owner, needed, ways) for needed in missing}
+    judged = {needed: _missing_library_severity(image, owner, needed) for needed in missing}
     severity = max(judged.values(), key=SEVERITY_RANK.__getitem__)
     worst = [needed for needed in missing if judged[needed] == severity]
     first = worst[0]
@@ -146,9 +146,7 @@ def _missing_library(image: ImageSubject, owner: str | None, missing: list[Neede
         owner=owner,
         path=first.binary,
         chain=chain_to_file(image, owner, *way, first.name),
-        fix=_missing_library_fix(
-            image, owner, first, missing, [item for item in missing if _entry(item) in ways]
-        ),
+        fix=_missing_library_fix(image, owner, first, missing),
     )
 
 
@@ -167,6 +165,7 @@ def _imported(image: ImageSubject) -> frozenset[str]:
     return frozenset(item.path for item in image.inventory.loadable if item.reach == "import")
 
 
+@once
 def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """Binary and NEEDED entry → files from what an import of `owner` opens down to the binary.
 
@@ -222,13 +221,8 @@ def _lines_of(image: ImageSubject, needed: Needed) -> str:
 
 
 def _missing_library_fix(
-    image: ImageSubject,
-    owner: str | None,
-    item: Needed,
-    missing: Sequence[Needed],
-    opened: Sequence[Needed],
+    image: ImageSubject, owner: str | None, item: Needed, missing: Sequence[Needed]
 ) -> Fix:
-    """`opened` are those of `missing` that stand behind extension modules."""
     name, _ = split_owner(owner)
     if image.tree.is_other_line(item.name):
         backend = image.catalogue.title(image.backend)
@@ -247,7 +241,9 @@ def _missing_library_fix(
             f"{where}\n{line}\n",
         )
     names = sorted({needed.name for needed in missing})
-    imported = list(dict.fromkeys(needed.name for needed in opened))
+    # Those behind extension modules.
+    opened = (needed.name for needed in missing if _entry(needed) in _ways(image, owner))
+    imported = list(dict.fromkeys(opened))
     # If no import needs any, plugins do.
     cure = _packages(image, imported or names, [name for name in names if name not in imported])
     if cure is not None:
@@ -302,12 +298,7 @@ def _use(image: ImageSubject, needed: Needed, head: str) -> str:
     return USES.get(reach, "") + (f" ({place})" if is_at else "")
 
 
-def _missing_library_severity(
-    image: ImageSubject,
-    owner: str | None,
-    needed: Needed,
-    ways: Mapping[tuple[str, str], tuple[str, ...]],
-) -> Severity:
+def _missing_library_severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severity:
     """Return an error if an import fails for a library of the catalogue.
 
     What an import does without, or what a call or nothing loads, is a warning. Files of no
@@ -327,7 +318,7 @@ def _missing_library_severity(
     if _is_glibc_on_musl(image, needed):
         return "error"
     # Not every extension module that Python code says nothing of is imported.
-    way = ways.get(_entry(needed), ())
+    way = _ways(image, owner).get(_entry(needed), ())
     is_named = bool(way) and way[0] in _imported(image)
     is_known = library(needed.name, None, image.catalogue) or (
         is_named and _packages(image, [needed.name]) is not None
