@@ -426,8 +426,7 @@ def causes(report: Report, groups: Iterable[FindingGroup]) -> Sequence[Cause]:
         if target.composition is not None
         for part in target.composition.distributions
     }
-    order = {target.id: place for place, target in enumerate(report.targets)}
-    made = [_make_cause(group, wasted, order, audited=report.is_audit) for group in alike.values()]
+    made = [_make_cause(group, wasted, report) for group in alike.values()]
     return sorted(
         made,
         key=lambda cause: (cause.first.first.severity != "error", -cause.wasted, -cause.findings),
@@ -435,12 +434,9 @@ def causes(report: Report, groups: Iterable[FindingGroup]) -> Sequence[Cause]:
 
 
 def _make_cause(
-    groups: Sequence[FindingGroup],
-    wasted: Mapping[tuple[str, str], int],
-    order: Mapping[str, int],
-    *,
-    audited: bool,
+    groups: Sequence[FindingGroup], wasted: Mapping[tuple[str, str], int], report: Report
 ) -> Cause:
+    order = {target: place for place, target in enumerate(report.ids)}
     first = max(groups, key=lambda group: group.bytes)
     places = {place for group in groups for place in _places(group)}
     targets = dict.fromkeys(target for group in groups for target in group.targets)
@@ -457,7 +453,7 @@ def _make_cause(
         sum(len(group.findings) for group in groups),
         tuple(sorted(targets, key=lambda target: order.get(target, len(order)))),
         sum(wasted.get(place, 0) for place in places),
-        first.cures(audited=audited),
+        first.cures(audited=report.is_audit),
     )
 
 
