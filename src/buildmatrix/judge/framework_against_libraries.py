@@ -345,7 +345,7 @@ def _check_linked(
         if role_of(image, item.name) is None or present is None or present.owner == owner:
             continue
         seen.add(item.name)
-        expected = expected_version(image, installed, item.name, least_of, binaries)
+        expected = expected_version(image, installed, item.name, least_of)
         version = library_version(image, present)
         if expected is None or version is None:
             continue

@@ -229,14 +229,10 @@ def metadata_words(name: str, least: LeastVersion) -> str:
 
 
 def expected_version(
-    image: ImageSubject,
-    installed: Distribution,
-    soname: str,
-    least_of: Mapping[str, LeastVersion],
-    binaries: Mapping[str, Binary],
+    image: ImageSubject, installed: Distribution, soname: str, least_of: Mapping[str, LeastVersion]
 ) -> ExpectedVersion | None:
     """Return the expected version by its metadata, the catalogue, or the local version."""
-    for binary in binaries.values():
+    for binary in image.inventory.binaries:
         name, _ = split_owner(binary.owner)
         if (
             name is not None
