@@ -25,6 +25,7 @@ from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report
 from buildmatrix.reports.verify import TagMove
 from buildmatrix.signing.attached import Signer, attach, make_claims
+from buildmatrix.signing.verdict import make_verdict
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.resolved import Resolved
 
@@ -206,16 +207,16 @@ class Publication(Gates):
             self.progress.step(work.target.id, "push: signing its verdict")
             image = Reference.parse(work.target.image).at(work.pushed)
             try:
-                verdict, contents = make_claims(
+                judged = make_verdict(
                     self.spec,
                     work.target,
                     work.lock.digest,
                     report,
-                    image,
                     now,
                     fail_on=self.options.fail_on,
                     strict=self.options.strict,
                 )
+                verdict, contents = make_claims(judged, report, image)
                 attach(registry, image, contents, signer, now)
                 work.attestation = attach(registry, image, verdict, signer, now).digest
             except UndecidedError as error:

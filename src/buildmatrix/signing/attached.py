@@ -34,8 +34,6 @@ from buildmatrix.images.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.judge.acceptance import FailOn
-from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry_client import Registry
 from buildmatrix.net.registry_mirrors import Reference
@@ -43,6 +41,7 @@ from buildmatrix.reports.run import Report, whole
 from buildmatrix.signing import documents, verdict
 from buildmatrix.signing.documents import IN_TOTO, MAX_BYTES, PREDICATE_TYPE, Envelope, PrivateKey
 from buildmatrix.signing.keyless import KeylessSigner
+from buildmatrix.signing.verdict import TargetVerdict
 
 # The tag `sha256-<digest>.att`, read by cosign 2.
 #
@@ -413,30 +412,16 @@ class Claim(Struct, frozen=True):
     predicate: bytes
 
 
-def make_claims(
-    spec: Spec,
-    target: Target,
-    lock: str,
-    report: Report,
-    image: Reference,
-    now: datetime,
-    *,
-    fail_on: FailOn,
-    strict: bool,
-) -> tuple[Claim, Claim]:
-    """Return the verdict and the bill of materials of one target; `image` has a digest.
-
-    `lock` is the digest of the target's lock. Raises OSError if a data file of the specification
-    cannot be read again.
-    """
+def make_claims(own: TargetVerdict, report: Report, image: Reference) -> tuple[Claim, Claim]:
+    """Return the verdict and the bill of materials of one target; `image` has a digest."""
     # The library is imported only where a bill is written.
     from buildmatrix.reports import cyclonedx
 
-    own = verdict.make_verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
-    held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))
+    target = own.target.id
+    held = replace(whole(verdict.select_target(report, target)), subject=str(image))
     return (
-        Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(own)),
-        Claim(target.id, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),
+        Claim(target, verdict.PREDICATE_TYPE, verdict.encode(own)),
+        Claim(target, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),
     )
 
 

@@ -223,7 +223,8 @@ def make_verdict(
 ) -> TargetVerdict:
     """Return the verdict of `target`, whose lock has the digest `lock`, from a run's report.
 
-    Secrets in addresses are removed from every text.
+    Secrets in addresses are removed from every text. Raises OSError if a data file of the
+    specification cannot be read again.
     """
     report = whole(select_target(report, target.id))
     (result,) = report.targets
