@@ -83,8 +83,6 @@ class Destination(Struct, frozen=True):
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
-        pass  # MERGED
-
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
