@@ -244,8 +244,11 @@ def test_every_type_is_prepared_before_it_is_decoded() -> None:
     """
     unprepared, prepared = [], 0
     for path in Path(threads.__file__).parents[1].rglob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(call, ast.Call) or path == Path(threads.__file__):
+        text = path.read_text()
+        if path == Path(threads.__file__) or "msgspec" not in text:
+            continue
+        for call in ast.walk(ast.parse(text)):
+            if not isinstance(call, ast.Call):
                 continue
             match ast.unparse(call.func).split("."):
                 case ["msgspec", _, "Decoder"]:

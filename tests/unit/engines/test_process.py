@@ -204,7 +204,8 @@ def test_every_program_gets_variables_that_we_chose() -> None:
     found = [
         (path, call)
         for path in SOURCES
-        for call in ast.walk(ast.parse(path.read_bytes()))
+        if b"subprocess" in (source := path.read_bytes())
+        for call in ast.walk(ast.parse(source))
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
         and call.func.attr in STARTERS
