@@ -162,7 +162,7 @@ def test_a_password_that_is_refused(private: Locked, capsys) -> None:
         "-r {url}more.txt",
         "demo @ {url}demo-1.whl",
         "demo =@= {url}",
-        "embeddings --frobnicate={url}",
+        "--no-index\nembeddings --frobnicate={url}",
         "-e {url}demo.git ; python_version >",
         "{url}demo.git ; python_version >",
     ],
