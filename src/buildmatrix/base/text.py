@@ -74,7 +74,8 @@ _BARE_LOGIN = re.compile(
 )
 _AFTER_PORT = re.compile(rf"^[^/@]*:\S*@(?={_HOST})", re.IGNORECASE)
 _DIGEST = re.compile(r"sha\d+:", re.IGNORECASE)
-_WORD = re.compile(rf"[^\s{_QUOTES}]+")
+#: A word with a query or a fragment.
+_WORD = re.compile(rf"(?<![^\s{_QUOTES}])[^\s{_QUOTES}?#]*+[?#][^\s{_QUOTES}]*")
 _PAIR = re.compile(r"(?P<key>[?&#][^=&#]*)=(?P<value>[^&#]*)")
 #: Keys of a query or fragment whose values are no secrets.
 _HARMLESS = re.compile(
