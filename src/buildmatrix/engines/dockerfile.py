@@ -15,9 +15,11 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from weakref import WeakKeyDictionary
 
 from jinja2 import (
+    BytecodeCache,
     ChoiceLoader,
     FileSystemLoader,
     StrictUndefined,
@@ -26,6 +28,7 @@ from jinja2 import (
     UndefinedError,
     nodes,
 )
+from jinja2.bccache import Bucket
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -132,10 +135,31 @@ def _literal(text: str) -> str:
 _CHECKED = WeakKeyDictionary[ImmutableSandboxedEnvironment, set[str]]()
 
 
+class _CompiledTemplates(BytecodeCache):
+    """Compiled templates by name, file and source; each recipe has an environment of its own."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code is not None
+        if len(self._codes) == _MOST_COMPILED:
+            self._codes.clear()
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _CompiledTemplates()
+_MOST_COMPILED = 256
+
+
 def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
     """Return an environment that finds buildmatrix's templates, then those under `root`."""
     environment = ImmutableSandboxedEnvironment(
         loader=ChoiceLoader([FileSystemLoader(builtin_templates()), FileSystemLoader(root)]),
+        bytecode_cache=_COMPILED,
         undefined=StrictUndefined,
         # Marks the results of macros, blocks and filters as finished, so that `finalize` can tell
         # them from bare values.
