@@ -155,6 +155,7 @@ _SECONDS = st.integers(0, 10**9).map(lambda number: number / 1000)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | _SECONDS | st.text(st.characters()),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,  # More takes long to make, and nests no deeper.
 )
 
 
