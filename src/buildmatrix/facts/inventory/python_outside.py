@@ -373,8 +373,9 @@ class _ForeignImports:
             path = program.modules[name]
             yield path
             outside = self._plain[path] = []
+            package = program.package_of(path)
             for written in program.outlines[path].plain:
-                imported = self._absolute(path, written)
+                imported = program.resolve_name(written, package)
                 owner = program.find_owner(imported)
                 if owner is None and self._is_foreign(imported):
                     outside.append(imported)

@@ -10,6 +10,7 @@ from fnmatch import translate
 from buildmatrix.facts.python_imports.module import LoadingCode, Module
 from buildmatrix.facts.python_imports.parser import (
     children,
+    dotted_name,
     evaluate_condition,
     evaluated_at_definition,
     last_name,
@@ -211,7 +212,7 @@ def _find_calls(
 ) -> Iterator[tuple[str, int]]:
     for statement in body:
         for call in _list_calls(statement):
-            name = ast.unparse(call.func) if _is_dotted(call.func) else ""
+            name = dotted_name(call.func) or ""
             first, _, rest = name.partition(".")
             if not rest and first in module.functions:
                 if first not in entered and depth < DEEPEST_CALL:
@@ -225,12 +226,6 @@ def _find_calls(
                     yield dotted, call.lineno
         if isinstance(statement, (ast.Return, ast.Raise)):
             return
-
-
-def _is_dotted(node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
 
 
 def _list_calls(statement: ast.stmt) -> Iterator[ast.Call]:

@@ -331,6 +331,15 @@ def last_name(node: ast.expr) -> str | None:
     return None
 
 
+def dotted_name(node: ast.expr) -> str | None:
+    """Return `a.b.c` for `a.b.c`; None for anything but names and attributes."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
 def all_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield all statements, including those in functions and classes; expressions are skipped."""
     ahead: list[ast.AST] = list(body)

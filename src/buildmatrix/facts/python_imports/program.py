@@ -11,6 +11,7 @@ from buildmatrix.facts.python_imports.parser import (
     Unparsable,
     all_statements,
     definitions,
+    dotted_name,
     has_many_signs,
     last_name,
     normalize_source,
@@ -156,18 +157,22 @@ class Program:
         """Return the longest prefix that is a module or extension, and the rest; None if not."""
         if dotted in self.modules:
             return dotted, ""
-        if dotted.partition(".")[0] not in self._first_names:
+        first = dotted.partition(".")[0]
+        if first not in self._first_names:
             return None
+        owner = self._find_prefix(dotted)
         # A redirector may put a package in the place of another one's. Such a package is in a
         # folder without `__init__` in a package that has one: numba_cuda/numba/cuda, numba.cuda.
-        redirected = (f"{above}.{dotted}" for above in self._gaps.get(dotted.partition(".")[0], ()))
-        for candidate in (dotted, *redirected):
-            name, rest = candidate, ""
-            while name:
-                if name in self.modules or name in self.extensions:
-                    return name, rest
-                name, _, last = name.rpartition(".")
-                rest = f"{last}.{rest}".rstrip(".")
+        for above in self._gaps.get(first, ()):
+            owner = owner or self._find_prefix(f"{above}.{dotted}")
+        return owner
+
+    def _find_prefix(self, dotted: str) -> tuple[str, str] | None:
+        name = dotted
+        while name:
+            if name in self.modules or name in self.extensions:
+                return name, dotted[len(name) + 1 :].rstrip(".")
+            name = name.rpartition(".")[0]
         return None
 
     def find_namesake(self, name: str) -> str | None:
@@ -313,14 +318,15 @@ class Program:
 
         For a class, this is its `__init__`. Other modules are parsed only if `worth` accepts them.
         """
-        match called:
-            case ast.Name(id=name):
-                return self._find_defined(module, name, 0, worth)
-            case ast.Attribute(value=ast.Name() | ast.Attribute()):
-                first, *rest = ast.unparse(called).split(".")
-                if first in module.imported:
-                    return self._find_global(".".join([module.imported[first], *rest]), 0, worth)
-        return None
+        dotted = dotted_name(called)
+        if dotted is None:
+            return None
+        first, _, rest = dotted.partition(".")
+        if not rest:
+            return self._find_defined(module, first, 0, worth)
+        if first not in module.imported:
+            return None
+        return self._find_global(f"{module.imported[first]}.{rest}", 0, worth)
 
     def _find_defined(
         self, module: Module, name: str, depth: int, worth: Callable[[str], bool]
