@@ -88,8 +88,13 @@ _LARGEST_SLOW = 64 << 10
 _RELEVANT = re.compile(
     r"import|from|[dD][lL][lL]|[lL]oad|dlopen|librar|register_fake|impl_abstract"
 )
-#: Text that makes a tree worth a second look.
-_UNUSUAL = re.compile(rb"(?<![.\w])(?:exec|eval)\b|\bexcept[ \t]*\*")
+#: Text that makes a tree worth a second look: a call, perhaps with a comment or the end of a
+#: bracket behind the name. Each pattern begins with letters, which are searched for fast.
+_UNUSUAL = (
+    re.compile(rb"exec(?<![.\w]exec)[\s\\)]*[(#]"),
+    re.compile(rb"eval(?<![.\w]eval)[\s\\)]*[(#]"),
+    re.compile(rb"except[ \t]*\*"),
+)
 #: Texts inside of texts that are run.
 _DEEPEST = 3
 _LARGEST_TEXT = 64 << 10
@@ -144,7 +149,7 @@ def startup_lines(source: bytes) -> bytes:
 
 def simplify_tree(tree: ast.Module, source: bytes, *, strip_annotations: bool) -> ast.Module:
     """Bring the `tree` of `source` into the form described above, in place."""
-    is_unusual = _UNUSUAL.search(source) is not None
+    is_unusual = any(pattern.search(source) for pattern in _UNUSUAL)
     if is_unusual:
         _Simplifier().visit(tree)
     if strip_annotations or is_unusual:
