@@ -19,7 +19,8 @@ from buildmatrix.facts.binaries.groups import Groups, Sums
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Headers
 from buildmatrix.facts.elf.model import CodeContainer, CodeGroup, DeviceCode
-from buildmatrix.facts.elf.search import Region, Sieve, Window, device_regions
+from buildmatrix.facts.elf.search import Region, Window, device_regions
+from buildmatrix.facts.elf.sieve import Sieve
 from buildmatrix.facts.trees.base import ByteSource
 
 _Read = Callable[[ByteSource, int, int], CodeContainer | None]

@@ -29,9 +29,9 @@ from buildmatrix.facts.elf.search import (
     LiteralFinder,
     MarkFinder,
     Region,
-    Sieve,
     Window,
 )
+from buildmatrix.facts.elf.sieve import Sieve
 from buildmatrix.facts.trees.base import ByteSource
 
 # In place

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildmatrix.facts.elf.search import Sieve
+from buildmatrix.facts.elf.sieve import Sieve
 
 NEEDLES = [
     b".so", b"\x00.s.so", b"aaa", b"aba", b"C", b"xC", b"OC" + b"x" * 20, b"\x7fELF", b"L" * 40,
