@@ -1,21 +1,34 @@
-"""Search for many needles in a few passes.
+"""Search for many needles at once.
 
 CPython has no search for several strings, and one pass over gigabytes for each of thirty needles
-takes seconds. Needles that share a byte, their anchor, share a pass: a regular expression that
-begins with one literal byte skips all others at one per cycle of the processor, and compares the
-bytes around the anchor without leaving C. For a long needle, `bytes.find` is faster still: it leaps
-by the needle's length.
+takes seconds. `ahocorasick_rs` (the extra `fast`) compares all needles in one pass, with vector
+instructions, at 3 GB per second. It is optional: the scanner in a builder has the standard library
+alone.
+
+Without it, needles that share a byte, their anchor, share a pass: a regular expression that begins
+with one literal byte skips all others at one per cycle of the processor, and compares the bytes
+around the anchor without leaving C. For a long needle, `bytes.find` is faster still: it leaps by
+the needle's length.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+try:
+    from ahocorasick_rs import BytesAhoCorasick, MatchKind
+except ImportError:
+    IS_FAST = False
+else:
+    IS_FAST = True
 
 #: Needles at least as long are searched for by `bytes.find`.
 _LONG = 32
 #: Bytes after or before an anchor that a regular expression compares.
 _COMPARED = 8
+#: Bytes searched at once by `ahocorasick_rs`: it returns a list of all matches.
+_AT_ONCE = 64 << 10
 
 
 class Sieve:
@@ -26,6 +39,8 @@ class Sieve:
     """
 
     def __init__(self, needles: Iterable[bytes], anchors: bytes) -> None:
+        needles = tuple(needles)
+        self._fast = _FastSieve(needles) if IS_FAST and needles else None
         shared: dict[int, list[bytes]] = {}
         self._long: list[bytes] = []
         self._passes: list[_Pass] = []
@@ -46,6 +61,8 @@ class Sieve:
 
     def hits(self, data: bytes, start: int, stop: int) -> list[tuple[int, bytes]]:
         """Return needles that begin in `data[start:stop]`, with positions, in order."""
+        if self._fast is not None:
+            return sorted(self._fast.hits(data, start, stop))
         return sorted(self._hits(data, start, stop))
 
     def _hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
@@ -81,3 +98,56 @@ def _around(needle: bytes, at: int) -> bytes:
     if len(after) + 1 >= len(before):
         return b"(?=" + re.escape(after) + b")"
     return b"(?<=" + re.escape(before) + b")"
+
+
+class _FastSieve:
+    """The same by `ahocorasick_rs`, which finds needles that do not overlap."""
+
+    def __init__(self, needles: Sequence[bytes]) -> None:
+        self._needles = needles
+        self._automaton = BytesAhoCorasick(needles, MatchKind.LeftmostFirst)
+        self._longest = max(map(len, needles))
+        #: For each needle, those that may begin in it, with their distance from its start.
+        self._inside = [
+            [
+                (at, other)
+                for at in range(len(needle))
+                for other in needles
+                if (at or other != needle)
+                and (needle.startswith(other, at) or other.startswith(needle[at:]))
+            ]
+            for needle in needles
+        ]
+
+    def hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        for low in range(start, stop, _AT_ONCE):
+            yield from self._part_hits(data, low, min(low + _AT_ONCE, stop))
+
+    def _part_hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        window = memoryview(data)[start : stop + self._longest - 1]
+        for number, offset, _ in self._automaton.find_matches_as_indexes(window):
+            begin = start + offset
+            if begin < stop:
+                yield begin, self._needles[number]
+            for distance, needle in self._inside[number]:
+                at = begin + distance
+                if at < stop and data.startswith(needle, at):
+                    yield at, needle
+
+
+def make_word_search(words: Sequence[bytes]) -> Callable[[bytes], bool]:
+    """Return a function that tells if data has one of `words`."""
+    if not IS_FAST:
+        return lambda data: any(word in data for word in words)
+    find = BytesAhoCorasick(words, MatchKind.LeftmostFirst).find_matches_as_indexes
+    overlap = max(map(len, words)) - 1
+
+    def has_word(data: bytes) -> bool:
+        if len(data) <= _AT_ONCE:
+            return bool(find(data))
+        parts = memoryview(data)
+        return any(
+            find(parts[at : at + _AT_ONCE + overlap]) for at in range(0, len(data), _AT_ONCE)
+        )
+
+    return has_word

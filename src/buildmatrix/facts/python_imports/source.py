@@ -15,6 +15,7 @@ from heapq import merge
 from itertools import islice
 from sys import intern
 
+from buildmatrix.facts.elf.sieve import IS_FAST, make_word_search
 from buildmatrix.facts.python_imports.parser import normalize_source, startup_lines
 from buildmatrix.facts.python_imports.statements import (
     begins_line,
@@ -60,6 +61,7 @@ _SHARED = (
 _ALONE = tuple(
     word for word in _LOADING_WORDS if not any(pattern.search(word) for pattern in _SHARED)
 )
+_has_word = make_word_search(_LOADING_WORDS)
 _ANY_WORD = re.compile(b"|".join(_LOADING_WORDS))
 #: Words of all calls with several spellings.
 NORMALIZED_WORDS = re.compile(b"|".join((*_LOADING_WORDS, b"import_module", b"__import__")))
@@ -82,6 +84,8 @@ ANY_MODULE = "*"
 #: The same in a module's `__getattr__` (PEP 562), which Python calls for submodules.
 ANY_SUBMODULE = "*."
 _ATTRIBUTES = b"__getattr__"
+_imports_by_call = make_word_search(_IMPORTING)
+_runs_text = make_word_search((b"exec", b"eval"))
 #: A text that begins with an import and may be run.
 _RUN_TEXT = re.compile(rb"[\"'][ \t]*((?:from|import)\b[^\n\"']*)")
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
@@ -151,7 +155,7 @@ def make_outline(source: bytes) -> Outline:
         everything |= names
         if begins_line(match):
             plain |= names
-    if b"exec" in source or b"eval" in source:
+    if _runs_text(source):
         for text in _RUN_TEXT.finditer(source):
             for match in find_imports(text[1]):
                 everything |= dict.fromkeys(imported_names(match))
@@ -190,7 +194,7 @@ def make_compiled_outline(data: bytes) -> Outline:
 
 def _find_imported_by_call(source: bytes) -> Iterator[str]:
     """Yield modules that calls import by name, and `*` if such a name is computed."""
-    if not any(word in source for word in _IMPORTING):
+    if not _imports_by_call(source):
         return
     names = sorted(find_renamed_imports(source))[:MOST_CALLS]
     called = b"|".join((*_IMPORTING, *names))
@@ -242,6 +246,8 @@ def find_renamed_imports(source: bytes) -> set[bytes]:
 
 def has_loading_word(source: bytes) -> bool:
     """True if the file has a word of a loading call."""
+    if IS_FAST:
+        return _has_word(source)
     return any(pattern.search(source) for pattern in _SHARED) or any(
         word in source for word in _ALONE
     )
