@@ -28,28 +28,29 @@ def packages() -> Path:
 
 
 class LanguageServer:
-    """One server, with one file open."""
+    """One server, which is shown a file of this folder by each test."""
 
-    def __init__(self, packages: Path, file: Path) -> None:
+    def __init__(self, packages: Path, folder: Path) -> None:
         self.process = subprocess.Popen(
             ["node", CLIENT / "client.cjs"],
             env={**os.environ, "NODE_PATH": str(packages / "node_modules")},
-            cwd=file.parent,
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         # A server that says nothing more ends, and so does whoever waits for it.
-        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog = threading.Timer(600, self.process.kill)
         self.watchdog.start()
-        self.uri, folder = file.as_uri(), file.parent.as_uri()
+        self.folder, self.uri = folder, ""
         self.number = 0
         self.marks: list[dict[str, Any]] = []
-        self.ask("initialize", processId=None, rootUri=folder, capabilities={},
-                 workspaceFolders=[{"uri": folder, "name": "inferno"}])  # fmt: skip
+        self.ask("initialize", processId=None, rootUri=folder.as_uri(), capabilities={},
+                 workspaceFolders=[{"uri": folder.as_uri(), "name": "inferno"}])  # fmt: skip
         self.send(method="initialized", params={})
 
-    def open(self, text: str) -> None:
+    def open(self, name: str, text: str) -> None:
+        self.uri, self.marks = (self.folder / name).as_uri(), []
         document = {"uri": self.uri, "languageId": "toml", "version": 1, "text": text}
         self.send(method="textDocument/didOpen", params={"textDocument": document})
         # The schema is read beside other work, and completions come without it until then.
@@ -86,16 +87,18 @@ class LanguageServer:
         line = self.process.stdout.readline()
         assert line, "the language server has ended"
         message: dict[str, Any] = json.loads(line)
-        if message.get("method") == "textDocument/publishDiagnostics":
+        is_told = message.get("method") == "textDocument/publishDiagnostics"
+        if is_told and message["params"]["uri"] == self.uri:
             self.marks = message["params"]["diagnostics"]
         return message
 
 
-@pytest.fixture
-def server(packages: Path, tmp_path: Path) -> Iterator[LanguageServer]:
+@pytest.fixture(scope="module")
+def server(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageServer]:
+    folder = tmp_path_factory.mktemp("editor")
     printed = CliRunner().invoke(schema, ["spec"])
-    (tmp_path / "buildmatrix.schema.json").write_text(printed.output)
-    server = LanguageServer(packages, tmp_path / "buildmatrix.toml")
+    (folder / "buildmatrix.schema.json").write_text(printed.output)
+    server = LanguageServer(packages, folder)
     try:
         yield server
     finally:
@@ -108,7 +111,7 @@ HEAD = '#:schema ./buildmatrix.schema.json\nschema = 1\n[project]\nname = "infer
 
 
 def test_keys_are_completed_with_what_they_mean_and_their_defaults(server: LanguageServer) -> None:
-    server.open(f'{HEAD}version = "1"\n[backend.cuda]\nruntime = "12.8"\nto')
+    server.open("keys.toml", f'{HEAD}version = "1"\n[backend.cuda]\nruntime = "12.8"\nto')
     offered = server.completions(7, 2)
     assert "uv's name of the torch build" in offered["torch"]
     assert offered["platforms"].endswith("Default: what `[defaults]` says.")
@@ -117,20 +120,24 @@ def test_keys_are_completed_with_what_they_mean_and_their_defaults(server: Langu
 
 
 def test_values_are_completed(server: LanguageServer) -> None:
-    server.open(f'{HEAD}version = "1"\n[[smoke]]\nlevel = ""\n[policy]\npinned-bases = ""\n')
+    server.open(
+        "values.toml", f'{HEAD}version = "1"\n[[smoke]]\nlevel = ""\n[policy]\npinned-bases = ""\n'
+    )
     assert set(server.completions(6, 9)) == {'"import"', '"device"', '"batch"'}
     assert set(server.completions(8, 16)) == {'"digest"', '"tag"', '"none"'}
 
 
 def test_a_key_is_explained_where_it_stands(server: LanguageServer) -> None:
-    server.open(f'{HEAD}version = "1"\n[policy]\nbloat-threshold = "9MB"\n')
+    server.open("hover.toml", f'{HEAD}version = "1"\n[policy]\nbloat-threshold = "9MB"\n')
     assert server.hover(6, 3) == (
         "Foreign bytes up to which a distribution is not called bloat. Default: `5MB`."
     )
 
 
 def test_a_mistake_is_marked_where_it_stands(server: LanguageServer) -> None:
-    server.open(f'{HEAD}version = "1"\n[backend.cuda]\nruntime = "12.8"\ntorhc = "cu128"\n')
+    server.open(
+        "mistake.toml", f'{HEAD}version = "1"\n[backend.cuda]\nruntime = "12.8"\ntorhc = "cu128"\n'
+    )
     while not server.marks:
         server.completions(0, 0)
     assert [mark["range"]["start"]["line"] for mark in server.marks] == [5]
