@@ -97,19 +97,26 @@ def test_lmcache_on_rocm_is_foreign_by_what_it_links_and_requires_a6(audited) ->
     assert one["verdict"] in ("bloat", "broken")
 
 
-def test_what_is_clean_is_silent_on_every_backend(audited) -> None:
+@pytest.mark.parametrize(
+    ("depth", "count"),
+    [
+        ([], 6),
+        # 60 MB are read whole; tests/integration/test_depths_of_real_wheels.py has smaller ones.
+        pytest.param(["--deep"], 3, marks=pytest.mark.weekly),
+    ],
+    ids=["parts", "whole"],
+)
+def test_what_is_clean_is_silent_on_every_backend(audited, depth: list[str], count: int) -> None:
     names = ["numpy", "pandas", "onnxruntime", "scipy", "scikit-learn", "pyarrow"]
-    # 60 MB are read whole: the others are as large again.
-    for depth, count in (([], len(names)), (["--deep"], 3)):
-        code, report = audited("\n".join(names[:count]) + "\n", *depth)
-        assert code == 0
-        assert report["findings"] == report["unread"] == []
-        assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
-        assert {one["verdict"] for one in report["distributions"]} == {"ok"}
-        # What a part of a wheel does not settle is said, and all of it settles everything.
-        open_ones = [one for one in report["distributions"] if not one["certain"]]
-        assert all("--deep" in one["open"] for one in open_ones)
-        assert not (depth and open_ones)
+    code, report = audited("\n".join(names[:count]) + "\n", *depth)
+    assert code == 0
+    assert report["findings"] == report["unread"] == []
+    assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
+    assert {one["verdict"] for one in report["distributions"]} == {"ok"}
+    # What a part of a wheel does not settle is said, and all of it settles everything.
+    open_ones = [one for one in report["distributions"] if not one["certain"]]
+    assert all("--deep" in one["open"] for one in open_ones)
+    assert not (depth and open_ones)
 
 
 def test_the_lock_of_torch_and_xgboost_costs_a_hundredth_for_four_backends(audited) -> None:
