@@ -33,6 +33,8 @@ from buildmatrix.reports.fleet_assembly import assemble
 from buildmatrix.reports.fleet_documents import read
 
 TIMES = 20
+#: Runs in which workers, or the scheduler, are killed; each at other moments.
+KILLED_WORKERS, KILLED_SCHEDULERS = (6, 5) if os.environ.get("BUILDMATRIX_WEEKLY") else (2, 2)
 #: Images that share layers: each has a layer of its own and one of seven.
 FLEET = [f"image-{number % 7}-{100 + number}" for number in range(40)]
 SOON = WaitingOptions(longest=5.0, first_pause=0.01, last_pause=0.05)
@@ -138,7 +140,7 @@ def test_workers_that_are_killed_at_any_moment_cost_no_result(
 
     Three in each run: an image that is unlucky four times is taken for what ends its worker.
     """
-    for number in range(TIMES // 3):
+    for number in range(KILLED_WORKERS):
         seed = random.Random(number)
         times = set(seed.sample(range(1, len(FLEET)), 3))
         outcome = run(tmp_path / str(number), FLEET, write=Killer(times, a_worker(seed)))
@@ -180,7 +182,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
     tmp_path: Path, undisturbed: tuple[FleetResult, ...]
 ) -> None:
     # `bench/fleet_faults.py` does it 20 times.
-    for number in range(5):
+    for number in range(KILLED_SCHEDULERS):
         folder, lines = tmp_path / f"store{number}", tmp_path / f"lines{number}"
         # Answers may be here already when it dies, but never half of all.
         after = random.Random(number).randrange(1, len(FLEET) // 2)
@@ -204,7 +206,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
             assert tuple(read(file)) == outcome.results
         assert set(reported(outcome.results)) <= set(undisturbed)
         if number % 2:
-            continue  # Processes are what this costs; three runs that go on show that they do.
+            continue  # Processes are what this costs.
         with killable_scheduler() as (address, _):
             again = run(folder, FLEET, scheduler=address)
         assert again.stopped is None
