@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -21,8 +22,10 @@ GOOD = {
     "cpu-py311-server",
 }
 
-#: Built as well, so that a scan finds it.
-SCANNED = ("rocm7.2-py311-bitsandbytes", "oneapi2025.0-py311-ctranslate2")
+#: Built as well, so that a scan finds it; one more each week.
+SCANNED = ["oneapi2025.0-py311-ctranslate2"]
+if os.environ.get("BUILDMATRIX_WEEKLY"):
+    SCANNED.append("rocm7.2-py311-bitsandbytes")
 #: Smuggled target → what shows it: the names in the lock, or the files that it holds; what must be
 #: named: distribution, library or package, requirement line.
 SMUGGLED = {
@@ -187,9 +190,8 @@ def test_what_the_wheels_show_on_the_index_is_not_built(audited: Run) -> None:
     assert audited.code == 1, audited.err
     assert gates(audited).keys() == SMUGGLED.keys()
     names_everything(audited)
-    for target in ("cpu-py311-xgboost-without-nccl", "rocm7.2-py311-bitsandbytes"):
-        assert gates(audited)[target]["lock"] == "failed"
-        assert gates(audited)[target]["build"] == "not-run"
+    for states in gates(audited).values():
+        assert states == {"lock": "failed", **dict.fromkeys(("build", "scan", "smoke"), "not-run")}
 
 
 def test_every_smuggled_target_fails_and_names_library_distribution_and_requirement_line(
@@ -202,6 +204,7 @@ def test_every_smuggled_target_fails_and_names_library_distribution_and_requirem
         assert states[gate[SMUGGLED[target][0]]] == "failed", target
 
 
+@pytest.mark.weekly  # test_oci_contents_real.py compares images of both engines path by path.
 @pytest.mark.usefixtures("unaudited")
 def test_both_engines_find_the_same_in_what_is_smuggled(
     smuggled: Path, buildmatrix: Buildmatrix, tmp_path: Path
@@ -222,20 +225,6 @@ def test_both_engines_find_the_same_in_what_is_smuggled(
         assert reports[0][part] == reports[1][part], part
     states = [[target["gates"] for target in report["targets"]] for report in reports]
     assert states[0] == states[1]
-
-
-def test_what_the_lock_shows_is_stopped_before_anything_is_downloaded(
-    smuggled: Path, buildmatrix: Buildmatrix
-) -> None:
-    run = buildmatrix(smuggled, "build", "--format", "json", "--select", "cpu-py311-sentences")
-
-    assert run.code == 1
-    assert gates(run)["cpu-py311-sentences"] == {
-        "lock": "failed",
-        "build": "not-run",
-        "scan": "not-run",
-        "smoke": "not-run",
-    }
 
 
 def test_the_table_shows_a_reader_what_to_do(smuggled: Path, buildmatrix: Buildmatrix) -> None:
