@@ -1,21 +1,17 @@
 """How tests share a machine: in several processes, a file to each (`--dist loadfile`).
 
 The tests of a file stay in one process, so what they share is made once. A file names the images
-that it makes as no other file does. A test that needs the machine for itself is marked `alone`: no
-other test runs beside it. A costly variant of what another test covers is marked `weekly`, and
-runs only with `BUILDMATRIX_WEEKLY=1`.
+that it makes as no other file does. A costly variant of what another test covers is marked
+`weekly`, and runs only with `BUILDMATRIX_WEEKLY=1`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import os
 import signal
-from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -60,18 +56,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
     return LoadFileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alone") is not None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What runs alone comes last: then nobody waits long for the end of another test."""
+    """Leave weekly tests to their day, and begin with the longest files."""
     if not os.environ.get("BUILDMATRIX_WEEKLY"):
         weekly = [item for item in items if item.get_closest_marker("weekly")]
         config.hook.pytest_deselected(items=weekly)
         items[:] = [item for item in items if item not in weekly]
     place = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: (alone(item), place.get(item.nodeid.partition("::")[0], len(LONG))))
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONG)))
 
 
 def pytest_collection_finish() -> None:
@@ -81,17 +73,3 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test beside those of other processes, or when none of them runs one."""
-    if not hasattr(item.config, "workerinput"):
-        return (yield)
-    folder = Path(item.config.getoption("basetemp")).parent
-    with (folder / "gate").open("a") as gate, (folder / "room").open("a") as room:
-        # Who waits for an empty room holds the gate: nobody else enters.
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(room, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        return (yield)

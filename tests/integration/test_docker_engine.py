@@ -165,7 +165,6 @@ def test_two_targets_side_by_side_are_built_scanned_and_named_by_their_digest(
         assert "RUN echo" in job.log.read_text()
 
 
-@pytest.mark.alone  # Large builds of other tests push its steps out of the builder's cache.
 def test_building_again_gives_the_same_digest_from_the_cache(project: Project) -> None:
     job = project.job("a", "RUN date >/built")
     engine = DockerEngine()
@@ -645,7 +644,6 @@ def test_what_a_later_layer_hides_is_judged_in_a_build(matrix: Matrix) -> None:
     assert not [line for line in again[1] if "reading the layers" in line]
 
 
-@pytest.mark.alone  # Large builds of other tests push its steps out of the builder's cache.
 def test_an_image_with_another_label_is_not_exported_again(matrix: Matrix) -> None:
     _, lines, first = matrix.run(smoke=False)
     assert [line for line in lines if "reading the layers" in line]
