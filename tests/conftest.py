@@ -41,9 +41,8 @@ LONG = tuple(
     for name in (
         *("example_matrix", "docker_engine", "github_runner", "guide"),
         *("oci_engine_real", "oci_contents_real"),
-        *("public_projects", "builders_real", "preflight_rungs", "two_daemons", "pages"),
-        *("fleet_faults", "fleet_faults_real", "backends_real", "docker_publishing"),
-        *("preflight_compute", "preflight_real", "page_screenshots"),
+        *("public_projects", "preflight_rungs", "two_daemons", "pages"),
+        *("backends_real", "tutorials", "preflight_compute", "preflight_real", "fleet_faults"),
     )
 )
 
