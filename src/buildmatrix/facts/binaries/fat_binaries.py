@@ -232,6 +232,7 @@ _BUNDLE_ROW = Struct("<QQQ")
 #: decompressed size. A hash of 8 bytes follows.
 _COMPRESSED_BUNDLE = {1: (20, Struct("<HI")), 2: (24, Struct("<HII")), 3: (32, Struct("<HQQ"))}
 _METHODS = {0: "zlib", 1: "zstd"}
+_MACHINE_KINDS = {"amdgcn": "amdgcn", "nvptx64": "sass", "spir64": "spirv", "spirv64": "spirv"}
 
 #: Bytes read for the table of entries: 50 architectures take 4 KiB. The second size is for tables
 #: that do not fit.
@@ -271,8 +272,7 @@ def parse_target(identifier: str) -> tuple[str, str, str | None] | None:
     machine = triple.split("-", 1)[0]
     match = _TARGET.search(identifier)
     arch = match["arch"] if match else machine or None
-    kinds = {"amdgcn": "amdgcn", "nvptx64": "sass", "spir64": "spirv", "spirv64": "spirv"}
-    return container, kinds.get(machine, "unknown"), arch
+    return container, _MACHINE_KINDS.get(machine, "unknown"), arch
 
 
 def read_bundle(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
@@ -425,8 +425,7 @@ def _shares(rows: list[_BundleEntry], bundle: DeviceCode) -> Iterator[DeviceCode
 # LLVM's OffloadBinary, the container of the new offloading model: `.llvm.offloading`.
 #
 # Source: llvm/include/llvm/Object/OffloadBinary.h, versions 1 to 3. Version 1 holds one image;
-# later versions hold several, and their string table has another column. Little-endian. No wheel on
-# the index held one when this was written, so the layout is checked against the source only.
+# later versions hold several, and their string table has another column. Little-endian.
 
 
 OFFLOAD_MAGIC = b"\x10\xff\x10\xad"
@@ -472,7 +471,8 @@ def read_offload_binary(source: ByteSource, offset: int, limit: int) -> CodeCont
         facts = _parse_strings(tables, strings_at, strings, _PAIR_SIZES[version])
         triple = facts.get("triple", "").split("-", 1)[0]
         arch = facts.get("arch") or triple or None
-        name = "amdgcn" if triple == "amdgcn" else _OFFLOAD_KINDS.get(kind, "unknown")
+        by_triple = _MACHINE_KINDS.get(triple, "unknown")
+        name = by_triple if triple == "amdgcn" else _OFFLOAD_KINDS.get(kind, by_triple)
         note = None if arch else "the container names neither an architecture nor a triple"
         # A container with one image is counted whole, with its header and strings.
         counted = size if count == 1 else min(image_size, size)

@@ -252,19 +252,33 @@ def test_the_host_part_of_an_offload_bundle_is_no_device_code() -> None:
     assert found(Part("__CLANG_OFFLOAD_BUNDLE__host-x86_64-unknown-linux-gnu", bytes(64))) == ()
 
 
-def test_an_offload_binary_names_triple_and_architecture() -> None:
-    strings = b"triple\0amdgcn-amd-amdhsa\0arch\0gfx942\0"
-    places = [strings.index(word) for word in (b"triple", b"amdgcn", b"arch", b"gfx942")]
+@pytest.mark.parametrize(
+    ("image_kind", "triple", "arch", "kind"),
+    [
+        (1, "amdgcn-amd-amdhsa", "gfx942", "amdgcn"),
+        (3, "nvptx64-nvidia-cuda", "sm_90", "sass"),
+        (5, "nvptx64-nvidia-cuda", "sm_90", "ptx"),
+        # LLVM 19 knows no kind of an image of SPIR-V.
+        (0, "spirv64-intel-unknown", "spirv64", "spirv"),
+        (0, "riscv64-unknown-unknown", "rv64", "unknown"),
+    ],
+)
+def test_an_offload_binary_names_triple_and_architecture(
+    image_kind: int, triple: str, arch: str, kind: str
+) -> None:
+    words = [b"triple", triple.encode(), b"arch", arch.encode()]
+    strings = b"".join(word + b"\0" for word in words)
+    places = [sum(len(word) + 1 for word in words[:number]) for number in range(4)]
     table_at = 32 + 48
     strings_at = table_at + 32
     image_at = strings_at + len(strings)
     data = struct.pack("<4sIQQQ", b"\x10\xff\x10\xad", 1, image_at + 100, 32, 48)
-    data += struct.pack("<HHIQQQQ", 1, 4, 0, table_at, 2, image_at, 100)[:48].ljust(48, b"\0")
+    data += struct.pack("<HHIQQQQ", image_kind, 4, 0, table_at, 2, image_at, 100)[:48].ljust(
+        48, b"\0"
+    )
     data += b"".join(struct.pack("<Q", strings_at + place) for place in places)
     data += strings + bytes(100)
-    assert brief(found(Part(".llvm.offloading", data))) == [
-        ("offload-binary", "amdgcn", "gfx942", 1)
-    ]
+    assert brief(found(Part(".llvm.offloading", data))) == [("offload-binary", kind, arch, 1)]
 
 
 @pytest.mark.parametrize(
