@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,17 @@ class TrueWheel:
     size: int
     sha256: str
     #: Whether the verdicts come from its dependencies alone.
-    transitive: bool
+    transitive: bool = False
     #: By backend.
-    verdicts: Mapping[str, str]
-    reasons: Mapping[str, str]
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     #: By field: `bundled`, `needed`, `sections`, `static`, `dlopen`, `gpu`, `requires`.
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, Facts] = field(default_factory=dict)
     #: Names of CPU libraries of an accelerator's vendor, which must not become evidence.
-    neutral: frozenset[str]
+    neutral: frozenset[str] = frozenset()
     #: Libraries and extensions of the distribution's own that need a vendor's: the truth counts
     #: them apart, so they are neither right nor wrong as bundled libraries.
-    plugins: frozenset[str]
+    plugins: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"

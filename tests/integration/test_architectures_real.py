@@ -1,8 +1,8 @@
 """Architectures of real wheels: those that NVIDIA's own lister sees in the same bytes.
 
-cuobjdump 13.5 passes over `__nv_relfatbin`, over containers in ordinary data and over device code
-for linkers, and ends at the first object that it cannot read (spconv); what it lists is right. So
-the wheels here are such that it lists everything.
+cuobjdump 13.5 passes over containers in ordinary data, and without `-all` over `__nv_relfatbin`. It
+ends at the first object that it cannot read (spconv); what it lists is right. So the wheels here
+are such that it lists everything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from corpus_fetch import fetch, wheel_folder
-from corpus_truth import TrueWheel, read_truth
+from corpus_truth import read_truth
+from nvidia_toolchain import CUOBJDUMP
 
 from buildmatrix.facts.binaries import fat_binaries
 from buildmatrix.facts.binaries.groups import LONGEST_NAME, read_kernel_names
@@ -26,19 +27,6 @@ from buildmatrix.facts.trees.archive import BytesSource
 
 pytestmark = pytest.mark.network
 
-CUOBJDUMP = TrueWheel(
-    name="nvidia-cuda-cuobjdump",
-    version="13.5.37",
-    filename="nvidia_cuda_cuobjdump-13.5.37-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
-    size=290354,
-    sha256="38780fee50863252a0b8926357faa91615ca1c8346490563f33a06100cd73f58",
-    transitive=False,
-    verdicts={},
-    reasons={},
-    facts={},
-    neutral=frozenset(),
-    plugins=frozenset(),
-)
 #: Files, and entries of fat binaries in them; 23 MB of wheels.
 FILES = (
     ("torchvision 0.29.2", "torchvision/_C_stable.so", 49),
