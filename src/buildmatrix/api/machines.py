@@ -54,8 +54,8 @@ class PreflightOptions(CommandOptions, EarlierOptions):
     name: str = field(
         kw_only=False,
         metadata=argument(
-            "a target, a pattern of targets, or an image",
-            metavar="TARGET|IMAGE",
+            "a target, a pattern of targets, an image, or an environment (`env:FOLDER`)",
+            metavar="TARGET|IMAGE|env:FOLDER",
             completes="targets",
         ),
     )
@@ -79,14 +79,18 @@ def preflight(options: PreflightOptions, is_asked_for: bool = False) -> CommandR
     What this machine cannot run is in the result, with the node classes that have to. Raises a
     `BuildmatrixError` where there is no image, or the options contradict the specification.
     """
+    from buildmatrix.preflight.environment import PREFIXES, find_environment
     from buildmatrix.preflight.run import exit_code, preflight
     from buildmatrix.preflight.subject import find_image, select_targets
 
     here, name, node_class = options.workspace, options.name, options.node_class
     spec = here.declared()()
     engines = cache(here.image_engine)
+    prefix, _, folder = name.partition(":")
     if spec is not None and is_target(name):
         subjects = select_targets(name, spec, engines, here.engine)
+    elif folder and prefix in PREFIXES:
+        subjects = (find_environment(name, Path(folder), options.backend, spec),)
     else:
         subjects = (find_image(name, options.backend, spec, engines(here.engine)),)
     names = {node.name for subject in subjects for node in subject.node_classes}

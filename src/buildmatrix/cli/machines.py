@@ -222,7 +222,7 @@ def preflight_command(
     nodes: int,
     to: Output,
 ) -> int:
-    """Climb a ladder with the image of TARGET, or with any IMAGE on this machine.
+    """Climb a ladder with the image of TARGET, any IMAGE here, or the Python of a FOLDER.
 
     static < import < device < compute < collective < batch < memory < cold-start. Each rung runs in
     containers without network, with a read-only root, as the image's user, bounded in time and

@@ -180,9 +180,34 @@ class Facilities(Struct, frozen=True):
     cdi: tuple[str, ...] = ()
     #: True if it supports `DeviceAccess.gpus`.
     has_gpus: bool = False
+    #: True if commands see this machine's files, and so the libraries of its drivers.
+    has_host_files: bool = False
 
 
-class Engine(Protocol):
+class Runner(Protocol):
+    """Runs commands, with or without devices of this machine."""
+
+    def facilities(self) -> Facilities:
+        """Return the facts of the runner's machine."""
+
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
+        """Return why no command of that image can run on this machine; None if it can be tried.
+
+        A `ComponentError` if something has to be installed, else an `UndecidedError`: the command
+        may run on another machine.
+        """
+
+    def runner(
+        self, reference: str, devices: DeviceAccess = NO_DEVICES
+    ) -> AbstractContextManager[Run]:
+        """Yield a function that runs commands, each in a container without network or mounts.
+
+        The container has `devices`, and no others. If one is missing when a command starts, the
+        command exits with 127, like a missing program.
+        """
+
+
+class Engine(Runner, Protocol):
     """Builds, opens and runs images.
 
     Every method raises `ComponentError` if the engine is missing or too old or its daemon is down,
@@ -196,9 +221,6 @@ class Engine(Protocol):
 
         Raises `UsageError` if there is no builder with that name.
         """
-
-    def facilities(self) -> Facilities:
-        """Return the facts of the engine's machine."""
 
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
         """Return target → reason why the engine cannot build it, as far as the specification tells.
@@ -244,22 +266,6 @@ class Engine(Protocol):
 
         If an image is not the scanned one, the failure is an `UndecidedError` and nothing is
         published.
-        """
-
-    def cannot_run(self, reference: str) -> BuildmatrixError | None:
-        """Return why no command of that image can run on this machine; None if it can be tried.
-
-        A `ComponentError` if something has to be installed, else an `UndecidedError`: the command
-        may run on another machine.
-        """
-
-    def runner(
-        self, reference: str, devices: DeviceAccess = NO_DEVICES
-    ) -> AbstractContextManager[Run]:
-        """Yield a function that runs commands, each in a container without network or mounts.
-
-        The container has `devices`, and no others. If one is missing when a command starts, the
-        command exits with 127, like a missing program.
         """
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:

@@ -144,7 +144,11 @@ def preflight(
         rungs = tuple(_climb(climb, wanted, obstacle, is_asked_for))
         name, digest = subject.reference, subject.image.digest
         on = node.name if node else None
-        targets.append(PreflightTarget(subject.target.id, climb.backend, rungs, name, digest, on))
+        targets.append(
+            PreflightTarget(
+                subject.target.id, climb.backend, rungs, name, digest, on, subject.sandbox
+            )
+        )
         if not scanned:
             # A build continues with the image.
             progress.done(subject.target.id, *_describe_end(rungs))
@@ -173,6 +177,10 @@ def _climb(
     stopped: RungOutcome | None = None
     without = ""
     climb.progress.step(id, "preparing the image")
+    if subject.without_sandbox:
+        climb.progress.step(
+            id, f"without a sandbox, with your files and network: {subject.without_sandbox}"
+        )
     with ExitStack() as stack:
         if level != "static" and why_not is None:
             run = stack.enter_context(subject.engine.runner(subject.reference))

@@ -13,7 +13,14 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.catalogue.tables import Host
 from buildmatrix.engines.choice import AUTO
-from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Engine, Facilities, ImageFacts
+from buildmatrix.engines.model import (
+    NO_DEVICES,
+    DeviceAccess,
+    Engine,
+    Facilities,
+    ImageFacts,
+    Runner,
+)
 from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
 from buildmatrix.net.registry_mirrors import Reference
@@ -63,7 +70,7 @@ def find_access(
     if runtime := next((name for item in facts for name in item.runtimes), ""):
         variables = {name: value for part in build.final for name, value in part.variables.items()}
         return DeviceAccess(runtime=runtime, environment=variables), ""
-    if hosts and not any(_list_device_paths(build)):
+    if hosts and not any(_list_device_paths(build)) and not facilities.has_host_files:
         wanted = next((" ".join(run.options) for run in build.runs), "no options are known")
         return NO_DEVICES, (
             f"{listing(nodes)} is here, and containers of this engine would need more than these "
@@ -116,11 +123,14 @@ class Subject:
 
     target: Target
     spec: Spec
-    engine: Engine
+    engine: Runner
     reference: str
     image: ImageFacts
     #: Files of its last local build; None for an image outside of the specification.
     files: TargetFiles | None = None
+    #: Sandbox of an environment's commands, or `none`, and why; empty for an image.
+    sandbox: str = ""
+    without_sandbox: str = ""
 
     @property
     def node_classes(self) -> tuple[NodeClass, ...]:
@@ -177,7 +187,7 @@ def find_image(name: str, backend: str | None, spec: Spec | None, engine: Engine
     backend = backend or labels.get("dev.buildmatrix.backend")
     if backend is None:
         raise UsageError(f"{name} does not say which backend it is for; give --backend")
-    target = _make_bare_target(name, backend, labels.get("dev.buildmatrix.runtime", "any"), spec)
+    target = make_bare_target(name, backend, labels.get("dev.buildmatrix.runtime", "any"), spec)
     return Subject(target, spec or bare_spec(target), engine, *image)
 
 
@@ -193,14 +203,14 @@ def make_reference_subject(
         raise UsageError(f"{name} has no digest; name the image as HOST/NAME@sha256:...")
     files = None
     if target is None:
-        target = _make_bare_target(name, backend, "any", spec)
+        target = make_bare_target(name, backend, "any", spec)
     elif spec is not None:
         files = State.beside(spec.root).target_files(target.id)
     facts = ImageFacts(digest, {}, {}, 0, "")
     return Subject(target, spec or bare_spec(target), engine, name, facts, files)
 
 
-def _make_bare_target(name: str, backend: str, runtime: str, spec: Spec | None) -> Target:
+def make_bare_target(name: str, backend: str, runtime: str, spec: Spec | None) -> Target:
     """Return a target for another image, with the node classes of its backend."""
     target = bare_target(name, backend, runtime)
     if spec is None:

@@ -64,6 +64,8 @@ class PreflightTarget(Struct, frozen=True):
     #: Digest of the image, by which results of other machines are joined.
     digest: str | None = None
     node_class: str | None = None
+    #: Sandbox that an environment's commands ran in: `crun`, or `none`; empty for an image.
+    sandbox: str = ""
 
 
 class Preflight(Struct, frozen=True):
@@ -128,7 +130,7 @@ def ladder(preflight: Preflight) -> Section:
         "The ladder",
         ("image", "node class", *rungs),
         tuple(
-            Row((target.id, target.node_class or "", *(_cell(target, rung) for rung in rungs)))
+            Row((title(target), target.node_class or "", *(_cell(target, rung) for rung in rungs)))
             for target in preflight.targets
         ),
         states=frozenset(range(2, 2 + len(rungs))),
@@ -159,9 +161,16 @@ def _waiting(preflight: Preflight) -> Iterator[str]:
         yield f"on {node}: {', '.join(every)}"
 
 
+def title(target: PreflightTarget) -> str:
+    """The image, or the environment and its sandbox."""
+    within = "without a sandbox" if target.sandbox == "none" else f"in {target.sandbox}"
+    return f"{target.id} {within}" if target.sandbox else target.id
+
+
 def name(target: PreflightTarget) -> str:
     """The image and the node class that it ran on, if any."""
-    return f"{target.id} on {target.node_class}" if target.node_class else target.id
+    on = f" on {target.node_class}" if target.node_class else ""
+    return title(target) + on
 
 
 def place(rung: RungOutcome) -> str:

@@ -75,6 +75,16 @@ def test_a_description_of_the_vendor_comes_first(
     assert find_access(nvidia, catalogue, "cuda", OLD_DOCKER) == (DeviceAccess(gpus=True), "")
 
 
+def test_nodes_are_enough_where_commands_see_the_libraries_of_the_driver(
+    catalogue: Catalogue, nvidia: MachineFiles
+) -> None:
+    """In an environment of this machine; a container needs more of NVIDIA's."""
+    devices, why = find_access(nvidia, catalogue, "cuda", replace(OWN, has_host_files=True))
+    names = {Path(node).name for node in devices.nodes}
+    assert (names >= {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"}, why) == (True, "")
+    assert find_access(nvidia, catalogue, "cuda", OWN)[0] == NO_DEVICES
+
+
 def test_a_node_class_names_its_devices(catalogue: Catalogue, nvidia: MachineFiles) -> None:
     devices, _ = find_access(nvidia, catalogue, "cuda", DOCKER, ["nvidia.com/gpu=1"])
     assert devices == DeviceAccess(cdi=("nvidia.com/gpu=1",))

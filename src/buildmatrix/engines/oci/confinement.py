@@ -59,6 +59,8 @@ class Sandbox(ABC):
     name: str
     #: True if files keep their owners inside; otherwise all appear to belong to the account.
     has_owners = False
+    #: False if commands run as any program of this user does.
+    confines = True
     #: True if it also confines an image that runs as root.
     confines_root = True
     #: True if it looks for other programs.

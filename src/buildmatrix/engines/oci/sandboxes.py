@@ -394,7 +394,9 @@ def run(
     try:
         for inside, here in confined.nodes.items():
             device_node(inside, here)
-        command = sandbox.line(_prepare(confined, has_owners=sandbox.has_owners), own)
+        if sandbox.confines:
+            confined = _prepare(confined, has_owners=sandbox.has_owners)
+        command = sandbox.line(confined, own)
         log_end = log_process(command)
         process = subprocess.Popen(
             command,
