@@ -15,7 +15,7 @@ from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.parsing import parse_specifiers, requirement_or_none
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.locks import pinned, poetrylock, pylock, uvlock
-from buildmatrix.locks.condalock import is_conda_lock, read_conda_lock
+from buildmatrix.locks.condalock import read_conda_lock
 from buildmatrix.locks.lines import RequirementLine, allows, format_extras, read_toml
 from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
@@ -33,7 +33,7 @@ from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uv import settings_of
 from buildmatrix.locks.uvlock import groups_of, project_of, roots_of
-from buildmatrix.matrix.model import is_pylock
+from buildmatrix.matrix.model import is_conda_lock, is_pylock
 
 # Staleness. Proof is in the lock itself: a requirement is missing in it or has another version
 # there, or the lock records a requirement that is gone. Each tool writes ranges in its own way,

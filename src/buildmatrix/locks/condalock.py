@@ -26,6 +26,7 @@ from buildmatrix.facts.inventory.model import Distribution, Unread
 from buildmatrix.locks.lines import check_count, decode, read_bytes
 from buildmatrix.locks.model import CondaPackage, LeftOut, Lock, LockedFile, Package, Sdist, Wheel
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.matrix.model import is_pixi_lock
 
 #: Names of platforms: of images, and of conda.
 CONDA_PLATFORMS = {"linux/amd64": "linux-64", "linux/arm64": "linux-aarch64"}
@@ -75,11 +76,6 @@ class _Environment(Struct, frozen=True):
     title: str
 
 
-def is_conda_lock(path: str) -> bool:
-    """Return True if a file is a lock of conda or pixi by its name."""
-    return _is_pixi(path) or path.endswith(("conda-lock.yml", "conda-lock.yaml"))
-
-
 def is_platform(name: str) -> bool:
     """Return True for a name of conda's platforms: `linux-64`."""
     return _PLATFORM.fullmatch(name) is not None
@@ -123,7 +119,7 @@ def read_conda_lock(selection: LockSelection) -> Lock:
 def locked_python(text: str, label: str, extras: frozenset[str], platform: str) -> str:
     """Return the minor version of Python in the environment; empty if it has none."""
     document = _document(text, label)
-    if _is_pixi(label):
+    if is_pixi_lock(label):
         _, environment = _pixi_environment(document, label, extras)
         by_platform = _table(environment.get("packages"), label, "packages")
         names = [_text(part) for part in by_platform.get(platform) or () if isinstance(part, Table)
@@ -153,12 +149,8 @@ def conda_distributions(packages: Iterable[Package]) -> tuple[Distribution, ...]
 # Environments
 
 
-def _is_pixi(label: str) -> bool:
-    return posixpath.basename(label) == "pixi.lock"
-
-
 def _hint(label: str) -> str:
-    return _HINT_PIXI if _is_pixi(label) else _HINT
+    return _HINT_PIXI if is_pixi_lock(label) else _HINT
 
 
 @lru_cache(maxsize=2)  # Each backend reads the same one.
@@ -177,7 +169,7 @@ def _document(text: str, label: str) -> Table:
     if not isinstance(document, Table):
         raise SpecError([Problem("this is no lock: it is not a table", label, hint=_hint(label))])
     version = document.get("version")
-    known = _PIXI_VERSIONS if _is_pixi(label) else ("1",)
+    known = _PIXI_VERSIONS if is_pixi_lock(label) else ("1",)
     if version not in known:
         said = f"`version` is {str(version)[:20]}, and only {listing(known)} can be read"
         raise SpecError([Problem(said, label, hint=_hint(label))])
@@ -186,7 +178,7 @@ def _document(text: str, label: str) -> Table:
 
 def _environment(text: str, selection: LockSelection, platform: str) -> _Environment:
     document = _document(text, selection.label)
-    read = _pixi if _is_pixi(selection.label) else _conda_lock
+    read = _pixi if is_pixi_lock(selection.label) else _conda_lock
     found = read(document, selection, platform)
     if len(found.entries) > MOST_IN_ENVIRONMENT:
         problem = f"{found.title} holds more than {MOST_IN_ENVIRONMENT:,} packages"

@@ -32,14 +32,13 @@ from buildmatrix.base.toml import TomlError, loads, string, tables, tool_table
 from buildmatrix.facts.files import keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.committed import TOOL_CHECKS, describe_unchecked, read_committed
-from buildmatrix.locks.condalock import is_conda_lock
 from buildmatrix.locks.lookup import Pins, Recent, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Package, Staleness
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.pylock import inputs_digest, read_lock, taken_document
 from buildmatrix.locks.selection import LockSelection, best_wheel, refusal
 from buildmatrix.locks.uv import Uv, find_uv
-from buildmatrix.matrix.model import TAKEN_LOCKS, Target, is_pylock
+from buildmatrix.matrix.model import TAKEN_LOCKS, Target, is_conda_lock, is_pylock
 
 #: Name of a lock → the command that makes it again, and the one that upgrades it.
 COMMANDS: Mapping[str, tuple[str, str]] = {

@@ -54,6 +54,16 @@ def is_pylock(name: str) -> bool:
     return bool(_PYLOCK.fullmatch(name))
 
 
+def is_pixi_lock(path: str) -> bool:
+    """Return True if a file is a lock of pixi by its name."""
+    return path.rpartition("/")[2] == "pixi.lock"
+
+
+def is_conda_lock(path: str) -> bool:
+    """Return True if a file is a lock of conda or pixi by its name."""
+    return is_pixi_lock(path) or path.endswith(("conda-lock.yml", "conda-lock.yaml"))
+
+
 class Position(Struct, frozen=True):
     """A place in a file that a user wrote; lines and columns count from 1."""
 

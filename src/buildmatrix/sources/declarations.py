@@ -127,8 +127,8 @@ class RequirementsFile(DeclaredFile):
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
-        from buildmatrix.locks.condalock import is_conda_lock
         from buildmatrix.locks.requirement_files import is_environment
+        from buildmatrix.matrix.model import is_conda_lock
 
         if is_conda_lock(name):
             return False
@@ -136,7 +136,7 @@ class RequirementsFile(DeclaredFile):
 
     def check_parts(self) -> None:
         """See `DeclaredFile.check_parts`."""
-        from buildmatrix.locks.condalock import is_conda_lock
+        from buildmatrix.matrix.model import is_conda_lock
 
         if is_conda_lock(self.name) or posixpath.basename(self.name) == _PIXI:
             raise UsageError(f"{self.name} is a lock; write lock:{self.name}")
@@ -238,7 +238,8 @@ class LockSource(DeclaredFile):
 
     def platform(self) -> str | None:
         """See `Declared.platform`."""
-        from buildmatrix.locks.condalock import CONDA_PLATFORMS, is_conda_lock, is_platform
+        from buildmatrix.locks.condalock import CONDA_PLATFORMS, is_platform
+        from buildmatrix.matrix.model import is_conda_lock
 
         named = sorted(filter(is_platform, self.groups)) if is_conda_lock(self.name) else []
         images = {conda: platform for platform, conda in CONDA_PLATFORMS.items()}
@@ -250,7 +251,8 @@ class LockSource(DeclaredFile):
 
     def python_in(self, text: str, platform: str) -> str:
         """See `DeclaredFile.python_in`."""
-        from buildmatrix.locks.condalock import CONDA_PLATFORMS, is_conda_lock, locked_python
+        from buildmatrix.locks.condalock import CONDA_PLATFORMS, locked_python
+        from buildmatrix.matrix.model import is_conda_lock
 
         if not is_conda_lock(self.name):
             return super().python_in(text, platform)

@@ -10,10 +10,10 @@ from conda_locks import FORGE, PYTHON, conda_lock, package, pixi, wheel
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
-from buildmatrix.locks.condalock import LARGEST_LOCK, is_conda_lock, read_conda_lock
+from buildmatrix.locks.condalock import LARGEST_LOCK, read_conda_lock
 from buildmatrix.locks.model import CondaPackage, Lock
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.matrix.model import bare_target
+from buildmatrix.matrix.model import bare_target, is_conda_lock
 
 URL = "https://files.pythonhosted.org/packages/aa/demo-1.0-py3-none-any.whl"
 
