@@ -117,7 +117,12 @@ def resolve_wheels(inventory: Inventory) -> Resolution:
 
 
 #: Locks of other tools, and what makes them.
-_COMMANDS = {"uv.lock": "uv lock", "poetry.lock": "poetry lock", "Pipfile.lock": "pipenv lock"}
+_COMMANDS = {
+    "uv.lock": "uv lock",
+    "poetry.lock": "poetry lock",
+    "Pipfile.lock": "pipenv lock",
+    "pixi.lock": "pixi lock",
+}
 
 
 def check_stale_lock(wheels: Wheels) -> Iterator[Finding]:

@@ -298,7 +298,8 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     if is_pylock(name):
         pins, stale = Pins(pylock.read(open_lock(selection, "")), {}), None
     elif is_conda_lock(name):
-        pins, stale = Pins(read_conda_lock(selection), {}), None
+        conda, stale = read_conda_lock(selection)
+        pins = Pins(conda, {})
     elif name in _READERS:
         pins, stale = _READERS[name](selection)
     elif name.endswith((".txt", ".in")):

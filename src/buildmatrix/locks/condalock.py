@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -23,8 +23,24 @@ from buildmatrix.base.strict_yaml import Table, Value, YamlError, parse_yaml
 from buildmatrix.base.text import listing, path_in, without_login
 from buildmatrix.facts.inventory.conda import CONDA, CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Distribution, Unread
+from buildmatrix.locks.conda_requests import (
+    Requests,
+    add_askers,
+    environment_requests,
+    pixi_requests,
+    pixi_staleness,
+)
 from buildmatrix.locks.lines import check_count, decode, read_bytes
-from buildmatrix.locks.model import CondaPackage, LeftOut, Lock, LockedFile, Package, Sdist, Wheel
+from buildmatrix.locks.model import (
+    CondaPackage,
+    LeftOut,
+    Lock,
+    LockedFile,
+    Package,
+    Sdist,
+    Staleness,
+    Wheel,
+)
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.matrix.model import is_pixi_lock
 
@@ -41,9 +57,6 @@ _VERSION = re.compile(r"[A-Za-z0-9_.!+]{1,200}")
 _BUILD = re.compile(r"[A-Za-z0-9_.+]{0,200}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ARCHIVES = (".conda", ".tar.bz2")
-#: A requirement: its channel, its name, and the rest.
-_REQUIREMENT = re.compile(r"\s*(?:[^\s:]*::?)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(.*)", re.DOTALL)
-_FLOOR = re.compile(r"[>=~]=?\s*([0-9][0-9.]*)|^\s+([0-9][0-9.]*)")
 #: Categories of conda-lock that are installed by default.
 _MAIN, _DEV = "main", "dev"
 _DEFAULT = "default"
@@ -74,6 +87,8 @@ class _Environment(Struct, frozen=True):
     left_out: LeftOut
     #: In words: `environment `cuda` for linux-64`.
     title: str
+    #: Requests of the manifest.
+    requests: Requests
 
 
 def is_platform(name: str) -> bool:
@@ -81,10 +96,11 @@ def is_platform(name: str) -> bool:
     return _PLATFORM.fullmatch(name) is not None
 
 
-def read_conda_lock(selection: LockSelection) -> Lock:
+def read_conda_lock(selection: LockSelection) -> tuple[Lock, Staleness | None]:
     """Read what is installed on the target from `pixi.lock` or `conda-lock.yml`.
 
-    The extra is the environment of pixi, groups are categories of conda-lock. Raises `SpecError`.
+    The extra is the environment of pixi, groups are categories of conda-lock. Returns also why the
+    lock is older than its manifest, if it is. Raises `SpecError`.
     """
     data = read_bytes(selection.path, selection.label, _hint(selection.label), LARGEST_LOCK)
     text = decode(data, selection.label)
@@ -99,11 +115,17 @@ def read_conda_lock(selection: LockSelection) -> Lock:
     if python is not None and (minor := _minor(python.version)):
         selection.check_python(f"=={minor}.*", environment.title)
     requirements = {item.place: item.requires for item in environment.entries if item.is_conda}
-    conda = tuple(_add_askers(packages, requirements))
+    requests = environment.requests
+    conda = tuple(add_askers(packages, requirements, requests))
     pypi = tuple(
-        _python_package(item, selection) for item in environment.entries if not item.is_conda
+        replace(package, via=tuple(requests.get(package.name, ())))
+        for item in environment.entries
+        if not item.is_conda
+        for package in [_python_package(item, selection)]
     )
     _check_names(pypi, selection.label)
+    is_pixi = is_pixi_lock(selection.label)
+    stale = pixi_staleness(selection, requests, conda) if is_pixi else None
     return Lock(
         path=selection.path,
         packages=pypi,
@@ -113,7 +135,7 @@ def read_conda_lock(selection: LockSelection) -> Lock:
         conda=conda,
         unread=tuple(_unread(conda)),
         decided=frozenset(name for package in conda for name in package.provides),
-    )
+    ), stale
 
 
 def locked_python(text: str, label: str, extras: frozenset[str], platform: str) -> str:
@@ -230,7 +252,8 @@ def _pixi(document: Table, selection: LockSelection, platform: str) -> _Environm
             raise SpecError([Problem(problem, label, item.line, hint=_HINT_PIXI)])
         chosen[key] = by_key[key]
     others = tuple(sorted(other for other in _names(document) if other != name))
-    return _Environment(tuple(chosen.values()), LeftOut(environments=others), title)
+    requests = pixi_requests(selection, name, platform)
+    return _Environment(tuple(chosen.values()), LeftOut(environments=others), title, requests)
 
 
 def _names(document: Table) -> Iterable[str]:
@@ -283,8 +306,14 @@ def _conda_lock(document: Table, selection: LockSelection, platform: str) -> _En
             continue
         entry = _conda_lock_entry(table, label)
         entries.setdefault((_kind(entry), entry.location), entry)
+    metadata = document.get("metadata")
+    sources = metadata.get("sources") if isinstance(metadata, Table) else None
+    names = map(_text, sources) if isinstance(sources, list) else ()
     return _Environment(
-        tuple(entries.values()), chosen.left_out((), categories), f"the environment for {platform}"
+        tuple(entries.values()),
+        chosen.left_out((), categories),
+        f"the environment for {platform}",
+        environment_requests(selection, names),
     )
 
 
@@ -374,40 +403,6 @@ def _python_name(purl: object) -> str:
     """Return the distribution in `pkg:pypi/numpy@1.26?source=...`; empty for any other."""
     match = re.match(r"pkg:pypi/([A-Za-z0-9][A-Za-z0-9._-]*)", _text(purl))
     return canonicalize_name(match[1]) if match else ""
-
-
-def _add_askers(
-    packages: Sequence[CondaPackage], requirements: Mapping[str, Iterable[str]]
-) -> Iterator[CondaPackage]:
-    """Yield the packages with their dependents, and what they require that the lock lacks.
-
-    Virtual packages (`__cuda`) stand for something of the machine, and are never in a lock. The
-    version of one is the highest that is required.
-    """
-    present = {package.name for package in packages}
-    via: dict[str, set[str]] = {}
-    floors: dict[str, list[str]] = {}
-    for package in packages:
-        for text in requirements[package.place]:
-            match = _REQUIREMENT.match(text)
-            if match is None:
-                continue
-            name = f"{CONDA_PREFIX}{match[1].lower()}"
-            if name not in present:
-                floor = _FLOOR.search(match[2])
-                floors.setdefault(name, []).append((floor[1] or floor[2]) if floor else "")
-            if name != package.name:
-                via.setdefault(name, set()).add(package.name)
-    for package in packages:
-        yield replace(package, via=tuple(sorted(via.get(package.name, ()))))
-    for name in sorted(floors):
-        version = max(floors[name], key=_numbers)
-        askers = tuple(sorted(via.get(name, ())))
-        yield CondaPackage(name, version or "any", None, (), False, askers)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part[:9]) for part in version.split(".") if part)
 
 
 def _python_package(entry: _Entry, selection: LockSelection) -> Package:

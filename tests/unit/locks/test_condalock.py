@@ -29,7 +29,7 @@ def read(
     (folder / name).write_text(text)
     target = replace(bare_target("cpu", "cpu", "any"), python="3.12", platform=platform)
     selection = LockSelection(folder / name, name, target, frozenset(environment), **selected)
-    return read_conda_lock(selection)
+    return read_conda_lock(selection)[0]
 
 
 def refused(folder: Path, text: str, *environment: str, name: str = "pixi.lock") -> str:

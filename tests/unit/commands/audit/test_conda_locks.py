@@ -98,6 +98,25 @@ def test_a_build_for_cuda_fails_elsewhere_at_its_line(run, backend: str) -> None
     assert unfit(report) == ["conda:demo", "conda:pytorch"]
 
 
+def test_a_finding_begins_at_the_line_of_the_manifest(run, tmp_path: Path) -> None:
+    (tmp_path / "pixi.toml").write_text('[feature.gpu.dependencies]\ndemo = "*"\n')
+    with (tmp_path / "pixi.toml").open("a") as file:
+        file.write('[environments]\ngpu = ["gpu"]\n')
+    text = pixi([package("demo-1.0-0", "pytorch >=2"), package(CUDA)], {"gpu": [0, 1]})
+    code, report = run(text, "pixi.lock[gpu]")
+    (finding,) = report["findings"]
+    assert (code, finding["rule"]) == (1, "BM102")
+    assert finding["chain"][:2] == ["pixi.toml:2", "conda:demo 1.0+0"]
+
+
+def test_a_lock_that_its_manifest_has_outgrown_is_stale(run, tmp_path: Path) -> None:
+    (tmp_path / "pixi.toml").write_text('[dependencies]\nnumpy = "*"\nscipy = "*"\n')
+    code, report = run(pixi(PLAIN))
+    assert (code, [item["rule"] for item in report["findings"]]) == (1, ["BM106"])
+    assert "pixi.toml:3 asks for scipy" in report["findings"][0]["message"]
+    assert "run `pixi lock`" in report["findings"][0]["fix"]["text"]
+
+
 def test_a_build_for_cuda_is_clean_on_cuda_and_on_its_line(run) -> None:
     text = pixi([*PLAIN, package(CUDA, "__cuda", "libcublas"), package("libcublas-12.9.1.4-h9_1")])
     assert run(text, "pixi.lock", "cuda")[0] == 0
