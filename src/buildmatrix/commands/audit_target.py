@@ -10,7 +10,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.catalogue.model import WHOLE, Evidence
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit_symbols import Edge, add_tables
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.merge import MergedPaths, merge
@@ -29,7 +29,13 @@ from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.evidence import HELD
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.locks import Wheels, resolve_wheels, wheels
+from buildmatrix.judge.locks import (
+    Wheels,
+    known_conda_packages,
+    resolve_wheels,
+    wheels,
+    with_conda_packages,
+)
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.judge.unread import source_verdicts, unread_rests
@@ -182,7 +188,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
     )
     work.resolved = replace(work.resolved, lock=lock)
-    conda = _known_packages(lock, judge.catalogue)
+    conda = known_conda_packages(lock, judge.catalogue)
     unread |= {
         package.name: package.file.size
         for package in conda
@@ -193,7 +199,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         target,
         merged.inventory,
         merged.evidence,
-        _with_conda(lock, conda, judge.catalogue),
+        with_conda_packages(lock, conda, judge.catalogue),
         judge.catalogue,
         judge.policy,
         downloads=unread | {name: wheel_facts.size for name, wheel_facts in facts.items()},
@@ -231,34 +237,6 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
 
 #: Packages that a sentence names.
 _NAMED = 5
-
-
-def _known_packages(lock: Lock, catalogue: Catalogue) -> tuple[Package, ...]:
-    """The packages of conda that name, build or requirements say enough of.
-
-    Of one that is only requested and has builds for several vendors, a channel may have another
-    than the index has. One that others require and the lock lacks, as `__cuda`, counts if it is a
-    vendor's.
-    """
-    return tuple(
-        package
-        for package in lock.conda
-        if (isinstance(package, CondaPackage) and package.file is not None)
-        or (
-            (match := distribution(package.name, package.version, catalogue)) is not None
-            and match.kind in WHOLE
-        )
-    )
-
-
-def _with_conda(lock: Lock, conda: Iterable[Package], catalogue: Catalogue) -> Lock:
-    """The lock with packages of conda, which may install a distribution under another name."""
-    names = {package.name for package in conda}
-    others = (package for package in lock.packages if package.name not in names)
-    plain = (name.removeprefix(CONDA_PREFIX) for name in names)
-    provided = {catalogue.conda[name] for name in plain if name in catalogue.conda}
-    decided = lock.decided | provided
-    return replace(lock, packages=(*others, *conda), decided=decided) if names else lock
 
 
 def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged:

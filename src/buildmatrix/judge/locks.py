@@ -11,7 +11,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import parse_version, version_or_none
 from buildmatrix.base.text import count, listing, shown
 from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import WHOLE, DistributionMatch, Evidence, demangle
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution, resolve
 from buildmatrix.judge import fixes
@@ -28,7 +30,7 @@ from buildmatrix.judge.model import (
     Unchecked,
 )
 from buildmatrix.judge.subject import ImageSubject, LinkedFiles, Present, Subject, locked_packages
-from buildmatrix.locks.model import Lock, SourceFacts, Staleness
+from buildmatrix.locks.model import CondaPackage, Lock, Package, SourceFacts, Staleness
 from buildmatrix.locks.requires import find_unmet
 from buildmatrix.locks.selection import installed_environment
 from buildmatrix.matrix.model import AcceptedAdvisory, Policy, Target
@@ -111,6 +113,34 @@ def resolve_wheels(inventory: Inventory) -> Resolution:
         for needed in resolution.needed
     )
     return replace(resolution, needed=tuple(entries))
+
+
+def known_conda_packages(lock: Lock, catalogue: Catalogue) -> tuple[Package, ...]:
+    """Return the packages of conda that name, build or requirements say enough of.
+
+    Of one that is only requested and has builds for several vendors, a channel may have another
+    than the index has. One that others require and the lock lacks, as `__cuda`, counts if it is a
+    vendor's.
+    """
+    return tuple(
+        package
+        for package in lock.conda
+        if (isinstance(package, CondaPackage) and package.file is not None)
+        or (
+            (match := distribution(package.name, package.version, catalogue)) is not None
+            and match.kind in WHOLE
+        )
+    )
+
+
+def with_conda_packages(lock: Lock, conda: Iterable[Package], catalogue: Catalogue) -> Lock:
+    """Return the lock with conda packages, which may install distributions of other names."""
+    names = {package.name for package in conda}
+    others = (package for package in lock.packages if package.name not in names)
+    plain = (name.removeprefix(CONDA_PREFIX) for name in names)
+    provided = {catalogue.conda[name] for name in plain if name in catalogue.conda}
+    decided = lock.decided | provided
+    return replace(lock, packages=(*others, *conda), decided=decided) if names else lock
 
 
 # BM106: a lock is older than its inputs
