@@ -24,6 +24,7 @@ from buildmatrix.judge.evidence import HELD, is_foreign, total
 from buildmatrix.judge.model import Verdict
 from buildmatrix.judge.tree import Standing, TreeView
 from buildmatrix.judge.verdicts import verdicts
+from buildmatrix.locks.conda_requests import chain_packages
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.matrix.model import Policy, Target
@@ -292,7 +293,7 @@ class ImageSubject(Subject):
             askers[item.name].update(line.place for line in item.lines)
             for name in askers.keys() & set(item.requires):
                 askers[name].add(item.name)
-        chained = dict(self.packages)
+        chained = chain_packages(self.lock, self.catalogue.conda) if self.lock is not None else {}
         for item in packages:
             via = tuple(sorted(askers[item.name]))
             chained[item.name] = Package(item.name, item.version, None, (), False, via)

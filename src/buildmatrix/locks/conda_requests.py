@@ -20,7 +20,7 @@ from buildmatrix.base.parsing import requirement_or_none
 from buildmatrix.base.toml import mapping, strings, tool_table
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.locks.lines import decode, read_bytes
-from buildmatrix.locks.model import CondaPackage, Staleness
+from buildmatrix.locks.model import CondaPackage, Lock, Package, Staleness
 from buildmatrix.locks.projects import Project, find_project, line_of_key, places
 from buildmatrix.locks.requirement_files import (
     LARGEST_ENVIRONMENT,
@@ -191,3 +191,18 @@ def add_askers(
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in version.split(".") if part)
+
+
+def chain_packages(lock: Lock, equivalents: Mapping[str, str]) -> dict[str, Package]:
+    """Return the packages of a lock by each name that they may have in an environment.
+
+    There a conda package with one Python distribution has the name of that; `equivalents` are the
+    names of these where a lock does not have them.
+    """
+    packages = {package.name: package for package in (*lock.packages, *lock.conda)}
+    for package in lock.conda:
+        plain = package.name.removeprefix(CONDA_PREFIX)
+        provided = package.provides if isinstance(package, CondaPackage) else ()
+        for name in (plain, canonicalize_name(plain), equivalents.get(plain, plain), *provided):
+            packages.setdefault(name, package)
+    return packages
