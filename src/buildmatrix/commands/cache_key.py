@@ -21,6 +21,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.drivers import architectures, select_entries
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.model import matches_any
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.document import did_you_mean
@@ -147,10 +148,11 @@ def make_cache_key(
         raise SpecError(problems)
     machine = target.platform.removeprefix("linux/").replace("/", "-")
     globs = [glob for owned in catalogue.frameworks for glob in owned.entry.names]
-    packages = sorted(lock.packages, key=lambda package: package.name) if lock is not None else ()
-    frameworks = tuple(
-        (package.name, package.version) for package in packages if matches_any(globs, package.name)
-    )
+    packages = {package.name: package.version for package in lock.packages} if lock else {}
+    for package in lock.conda if lock is not None else ():
+        plain = package.name.removeprefix(CONDA_PREFIX)
+        packages[catalogue.conda.get(plain, plain)] = package.version
+    frameworks = tuple(item for item in sorted(packages.items()) if matches_any(globs, item[0]))
     return CacheKey(
         target=target.id,
         backend=target.backend,

@@ -281,6 +281,8 @@ def dockerfile(
             "final": package_manager(target, target.base.final),
         },
         "lock": lock,
+        # An environment of conda has its own.
+        "python": "" if lock.conda else target.python,
         "labels": labels(spec, target, lock),
         "tools": spec.tools,
         "workdir": workdir(spec, target),

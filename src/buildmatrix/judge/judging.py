@@ -322,6 +322,8 @@ class Judge:
 
     def lock(self, target: Target, lock: Lock) -> tuple[Finding, ...]:
         """Return the findings about locked distributions."""
+        conda = locks.known_conda_packages(lock, self.catalogue)
+        lock = locks.with_conda_packages(lock, conda, self.catalogue)
         return self.settled(check_lock(target, lock, self.catalogue, self._spec.policy))
 
     def bases(self, target: Target) -> tuple[Finding, ...]:

@@ -47,11 +47,12 @@ _Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]
 _EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
 #: Keys of sources that uv gets from an address.
 _ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
-#: Locks with a hash of their inputs, which changes with the releases of the tool: the file that
-#: they are made from, and the command that compares them.
+#: Locks that only their own tool compares with their inputs: the file that they are made from, and
+#: the command. Hashes of inputs change with the releases of the tool.
 TOOL_CHECKS: Mapping[str, tuple[str, str]] = {
     "poetry.lock": ("pyproject.toml", "poetry check --lock"),
     "Pipfile.lock": ("Pipfile", "pipenv verify"),
+    "pixi.lock": ("pixi.toml", "pixi lock --check"),
 }
 
 

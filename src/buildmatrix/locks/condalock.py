@@ -153,7 +153,7 @@ def locked_python(text: str, label: str, extras: frozenset[str], platform: str) 
             if item.get("platform") == platform and item.get("manager") == "conda"
         ]
     for name in names:
-        found = _file_parts(name)
+        found = file_parts(name)
         if found is not None and found[0] == "python":
             return _minor(found[1])
     return ""
@@ -341,7 +341,7 @@ def _conda_lock_entry(table: Table, label: str) -> _Entry:
 # Packages
 
 
-def _file_parts(location: str) -> tuple[str, str, str] | None:
+def file_parts(location: str) -> tuple[str, str, str] | None:
     """Return name, version and build in the name of a package's file; None for another file."""
     file = posixpath.basename(path_in(location))
     for ending in _ARCHIVES:
@@ -353,7 +353,7 @@ def _file_parts(location: str) -> tuple[str, str, str] | None:
 
 def _conda_package(entry: _Entry, label: str) -> CondaPackage:
     stated = entry.name, entry.version, entry.build
-    parts = _file_parts(entry.location)
+    parts = file_parts(entry.location)
     name, version, build = parts or stated
     line = entry.table.line
     for what, own, in_file in zip(
@@ -377,7 +377,7 @@ def _conda_package(entry: _Entry, label: str) -> CondaPackage:
     return CondaPackage(
         name=f"{CONDA_PREFIX}{name}",
         version=f"{version}+{build}" if build else version,
-        index=_channel(entry.location) if parts else None,
+        index=channel_of(entry.location) if parts else None,
         wheels=(),
         source_only=False,
         via=(),
@@ -388,7 +388,7 @@ def _conda_package(entry: _Entry, label: str) -> CondaPackage:
     )
 
 
-def _channel(location: str) -> str | None:
+def channel_of(location: str) -> str | None:
     """Return the address of a package's channel without its scheme; None for a local file."""
     match = re.fullmatch(r"https?://(.+)/(?:[a-z0-9]+-[a-z0-9_]+|noarch)/[^/]+", location)
     return _address(f"https://{match[1]}").removeprefix("https://") if match else None

@@ -25,6 +25,8 @@ from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import path_in, without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table, written, written_key
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
+from buildmatrix.locks.condalock import channel_of, file_parts
 from buildmatrix.locks.lines import (
     address_of,
     byte_count,
@@ -35,7 +37,7 @@ from buildmatrix.locks.lines import (
     table_lines,
 )
 from buildmatrix.locks.lock_file import CommandInputs, LockFile, command_of
-from buildmatrix.locks.model import Lock, LockedFile, Package, Sdist, Wheel
+from buildmatrix.locks.model import CondaPackage, Lock, LockedFile, Package, Sdist, Wheel
 from buildmatrix.locks.plan import torch_backend
 from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import BrokenMarker, python_platform
@@ -151,10 +153,17 @@ def _origin(origin: Origin) -> Mapping[str, object]:
     return {**index, "via": origin.via}
 
 
-def taken_document(label: str, packages: Sequence[Package], decided: Collection[str]) -> str:
+def taken_document(
+    label: str,
+    packages: Sequence[Package],
+    decided: Collection[str],
+    conda: Sequence[CondaPackage] = (),
+) -> str:
     """Return the lock of a target that was taken from the project's lock `label`.
 
-    It has no lines of files: the installation changes with the files of the packages alone.
+    It has no lines of files: the installation changes with the files of the packages alone. Conda's
+    packages are in the form of an explicit environment, one a line, which templates/_macros.j2
+    reads.
     """
     lines = [
         f"# Taken by `buildmatrix lock` from {label}. Do not edit: change that lock instead.",
@@ -170,8 +179,10 @@ def taken_document(label: str, packages: Sequence[Package], decided: Collection[
         if package.wheels:
             lines += ["wheels = [", *(f"    {written(_file(w))}," for w in package.wheels), "]"]
     lines += ["", "[tool.buildmatrix]", f"schema = {SCHEMA}", _entry("decided", sorted(decided))]
+    files = [f"{item.file.url}#sha256:{item.file.sha256}" for item in conda if item.file]
+    lines += ["conda = [", *(f"    {written(file)}," for file in files), "]"] if conda else []
     lines += ["", "[tool.buildmatrix.packages]"]
-    for package in packages:
+    for package in (*packages, *conda):
         via = sorted({re.sub(r":\d+$", "", asker) for asker in package.via})
         lines.append(_entry(package.name, {"via": via}))
     return without_login("\n".join(lines) + "\n")
@@ -285,6 +296,7 @@ class _PylockReader:
             ),
             inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
             digest="",
+            conda=tuple(filter(None, map(self.conda_package, strings(tool.get("conda"))))),
             decided=frozenset(strings(tool.get("decided"))),
         )
 
@@ -318,6 +330,25 @@ class _PylockReader:
             source="" if files else without_login(_source(item)),
             unknown="" if any(map(item.get, _FILES)) else "its lock has no file of it",
             sdist=_sdist(item),
+        )
+
+    def conda_package(self, line: str) -> CondaPackage | None:
+        """Return the package in a line of an explicit environment."""
+        url, _, sha256 = line.partition("#sha256:")
+        parts = file_parts(url)
+        if parts is None or not _SHA256.fullmatch(sha256):
+            self.problem(f"`conda` has {line[:80]!r}, which is no package with its hash", _HINT)
+            return None
+        name = f"{CONDA_PREFIX}{parts[0]}"
+        return CondaPackage(
+            name=name,
+            version=f"{parts[1]}+{parts[2]}",
+            index=channel_of(url),
+            wheels=(),
+            source_only=False,
+            via=tuple(sorted(strings(self.record.packages.get(name, {}).get("via")))),
+            file=LockedFile(posixpath.basename(path_in(url)), url, sha256),
+            provides=(canonicalize_name(parts[0]),),
         )
 
     def version(self, value: object, place: str) -> str:

@@ -39,7 +39,7 @@ Versions = Mapping[str, str]
 
 def versions_of(lock: Lock) -> Versions:
     """Return the versions in a lock."""
-    return {package.name: package.version for package in lock.packages}
+    return {package.name: package.version for package in (*lock.packages, *lock.conda)}
 
 
 def versions_in(path: Path) -> Versions | None:

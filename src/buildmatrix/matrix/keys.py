@@ -312,6 +312,11 @@ class ToolsTable(Table):
     uv: SourceText | None = maybe(
         text(kinds.IMAGE), "Image that holds the `uv` binary.", default=DEFAULT_TOOLS["uv"]
     )
+    micromamba: SourceText | None = maybe(
+        text(kinds.IMAGE),
+        "Image that holds the `micromamba` binary, for locks of pixi and conda.",
+        default=DEFAULT_TOOLS["micromamba"],
+    )
     scanner: SourceText | None = maybe(
         text(kinds.IMAGE),
         "Image with a Python 3 that reads the finished root file system.",

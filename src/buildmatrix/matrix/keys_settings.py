@@ -125,6 +125,10 @@ class TargetSettings(Table):
         "Dependency groups of the project's own `lock` that are installed, and nothing else.",
         merge="add",
     )
+    environment: SourceText | None = maybe(
+        text(kinds.ENVIRONMENT, template=True),
+        "Environment of the project's own `pixi.lock` that is installed.",
+    )
     replace: dict[str, SourceText] | None = maybe(
         named(kinds.DISTRIBUTION, text(kinds.DISTRIBUTION, template=True)),
         "Distributions to replace with another one before resolving.",

@@ -260,7 +260,8 @@ COPIED = replace(PATH, example="src")
 LOCK_PATH = Kind(
     "a path of a lock",
     "locks/pylock.{id}.toml",
-    rf"(?:\./)?(?:{_PATH_WORD}/)*{_PATH_WORD}\.(?:toml|lock|txt)",
+    rf"(?:\./)?(?:{_PATH_WORD}/)*"
+    rf"(?:{_PATH_WORD}\.(?:toml|lock|txt)|(?:{_PATH_WORD})?conda-lock\.ya?ml)",
     further=_path,
 )
 IMAGE_PATH = Kind(
@@ -272,6 +273,13 @@ IMAGE_PATH = Kind(
 DISTRIBUTION = Kind("a distribution name", "xgboost", _DISTRIBUTION, 128)
 EXTRA = Kind("the name of an extra", "server", _DISTRIBUTION, 128)
 DEPENDENCY_GROUP = Kind("the name of a dependency group", "serve", _DISTRIBUTION, 128)
+ENVIRONMENT = Kind(
+    "the name of an environment of pixi",
+    "cuda",
+    r"[a-z0-9-]+",
+    128,
+    rule="lower-case letters, digits and `-`",
+)
 TORCH = Kind(
     "uv's name of a torch build",
     "cu128",

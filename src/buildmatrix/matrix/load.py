@@ -243,7 +243,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     )
     _check_variants(file, matrix, problems)
     _check_smoke_names(file, problems)
-    tools = {"uv": file.tools.uv, "scanner": file.tools.scanner}
+    tools = {name: getattr(file.tools, name) for name in DEFAULT_TOOLS}
     spec = Spec(
         path=path,
         project=file.project.name.value,

@@ -42,6 +42,7 @@ LOCK_HEADER = (
 #: Defaults of `[tools]`.
 DEFAULT_TOOLS = {
     "uv": "ghcr.io/astral-sh/uv:0.13.8",
+    "micromamba": "mambaorg/micromamba:2.8.1",
     "scanner": "python:3.11-slim-bookworm",
 }
 
@@ -326,6 +327,8 @@ class Target(Struct, frozen=True, kw_only=True):
     #: Dependency groups of `committed_lock`; `only_groups` excludes everything outside of groups.
     groups: tuple[str, ...] = ()
     only_groups: tuple[str, ...] = ()
+    #: Environment of `committed_lock`, a `pixi.lock`; empty for its default.
+    environment: str = ""
     #: True if the project of `pyproject` is installed itself.
     install_project: bool = False
     #: Label of the CI runner that builds it, where the specification names one.
@@ -353,7 +356,8 @@ class Target(Struct, frozen=True, kw_only=True):
     @property
     def lock_label(self) -> str:
         """`lock_file` with the selected parts, `uv.lock[cpu,:serve]`."""
-        parts = [*self.extras, *(f":{name}" for name in (*self.groups, *self.only_groups))]
+        groups = (f":{name}" for name in (*self.groups, *self.only_groups))
+        parts = [*filter(None, [self.environment]), *self.extras, *groups]
         is_selected = self.committed_lock and parts
         return f"{self.lock_file}[{','.join(parts)}]" if is_selected else self.lock_file
 
@@ -374,7 +378,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     waivers: tuple[Waiver, ...] = ()
     #: Folder for generated files, relative to the specification.
     output: str = DEFAULT_OUTPUT
-    #: Images of helper stages: `uv` and `scanner`.
+    #: Images of helper stages: `uv`, `micromamba` and `scanner`.
     tools: Mapping[str, str] = field(default_factory=dict)
     #: The user's own data files for the catalogue, relative to the specification.
     catalogue: tuple[str, ...] = ()

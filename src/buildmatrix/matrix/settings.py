@@ -288,7 +288,8 @@ def check_clashes(
     first: dict[str, str] = {}
     owners: dict[str, list[str]] = {}
     for target in targets:
-        if target.lock in (*target.requirements, target.pyproject, target.template, spec.name):
+        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
+        if target.lock in inputs or target.lock.rpartition("/")[2] == "pixi.toml":
             problems.add(
                 lock_key,
                 f"the lock of {target.id} would be written over `{target.lock}`",

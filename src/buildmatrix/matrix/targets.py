@@ -35,6 +35,8 @@ from buildmatrix.matrix.model import (
     Smoke,
     Target,
     User,
+    is_conda_lock,
+    is_pixi_lock,
     is_pylock,
 )
 from buildmatrix.matrix.settings import (
@@ -163,6 +165,10 @@ def _target(
     pyproject = existing(settings.pyproject) if settings.pyproject else None
     lock = tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH))
     has_own_lock = settings.lock is not None and _is_committed(root, lock, settings)
+    if settings.environment and not is_pixi_lock(lock):
+        message = f"`environment` of {point.id} needs a lock of pixi"
+        at = settings.environment.at
+        problems.doubt(at, message, 'write `lock = "pixi.lock"`', "environment")
     if settings.lock is not None and has_own_lock:
         check_exists(root, lock, settings.lock.at, problems)
         _check_committed(point, lock, settings, problems)
@@ -307,6 +313,15 @@ def _check_committed(point: Point, lock: str, settings: TargetSettings, problems
         hint = "lock the other distribution there, in an extra for this backend"
         first = next(iter(settings.replace.values()))
         problems.doubt(first.at, f"`replace` has {decides}", hint, "replace")
+    has_environments = is_pixi_lock(lock)
+    for key, parts, is_wrong in (
+        ("extras", settings.extras, is_conda_lock(lock)),
+        ("groups", settings.groups, has_environments),
+        ("only-groups", settings.only_groups, is_conda_lock(lock)),
+    ):
+        if parts and is_wrong:
+            hint = "write `environment`" if has_environments else "write categories as `groups`"
+            problems.doubt(parts[0].at, f"`{lock}` has no `{key}`, as {point.id} asks", hint, key)
     if settings.only_groups and (settings.extras or settings.groups):
         message = f"{point.id} has `only-groups`, together with extras or groups"
         problems.doubt(

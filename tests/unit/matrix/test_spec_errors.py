@@ -268,8 +268,37 @@ def test_the_other_name_of_a_backend_is_answered_with_the_one_that_is_written_he
     assert "unknown backend `xpu`; it is called `oneapi` here" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("lock", "settings", "why"),
+    [
+        ("pixi.lock", 'requirements = ["base.in"]', "`requirements` have no effect"),
+        ("pixi.lock", 'extras = ["cuda"]', "`pixi.lock` has no `extras`, as cpu-py312"),
+        ("pixi.lock", 'groups = ["cuda"]', "`pixi.lock` has no `groups`, as cpu-py312"),
+        ("conda-lock.yml", 'only-groups = ["gpu"]', "`conda-lock.yml` has no `only-groups`"),
+        (
+            "conda-lock.yml",
+            'environment = "gpu"',
+            "`environment` of cpu-py312-default needs",
+        ),
+        ("pixi.lock", 'environment = "a b"', "`a b` is not the name of an environment"),
+        ("conda-lock.yaml.orig", "", "not a path of a lock"),
+    ],
+)
+def test_parts_that_a_lock_of_conda_does_not_have(refuse, project, lock, settings, why):
+    (project / lock).write_text("version: 6\n")
+    head = '[project]\nname = "a"\nversion = "1"\n'
+    defaults = f'[defaults]\npython = ["3.12"]\nlock = "{lock}"\n{settings}\n'
+    problems = refuse(f'{head}{defaults}[backend.cpu]\nruntime = "any"\nbase = "debian:13"\n')
+    assert [why in problem.message for problem in problems] == [True], problems
+
+
+def test_an_environment_needs_a_lock_of_pixi(refuse, small):
+    (problem,) = refuse(small + 'environment = "cuda"\n')
+    assert 'write `lock = "pixi.lock"`' in str(problem)
+
+
 def test_a_lock_may_not_be_written_over_what_it_is_made_from(refuse, small):
-    for name in ("buildmatrix.toml", "pyproject.toml"):
+    for name in ("buildmatrix.toml", "pyproject.toml", "pixi.toml"):
         settings = f'[defaults]\nlock = "{name}"\npyproject = "pyproject.toml"\n'
         problems = refuse(small.replace("[defaults]\n", settings))
         assert any(f"would be written over `{name}`" in p.message for p in problems)

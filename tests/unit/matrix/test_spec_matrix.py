@@ -188,7 +188,7 @@ def test_what_is_not_said_has_documented_defaults(load, small):
     assert target.template == "cuda.Dockerfile.j2"
     assert (target.user.name, target.user.uid) == ("app", 10001)
     assert spec.output == ".buildmatrix/generated"
-    assert set(spec.tools) == {"uv", "scanner"}
+    assert set(spec.tools) == {"uv", "micromamba", "scanner"}
     assert spec.policy.bloat_threshold == 5_000_000
 
 

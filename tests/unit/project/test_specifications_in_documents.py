@@ -50,6 +50,7 @@ FILES = {
     "requirements/base.in": "",
     "pyproject.toml": '[project]\nname = "acme"\n',
     "uv.lock": "version = 1\n",
+    "pixi.lock": "version: 6\n",
 }
 
 

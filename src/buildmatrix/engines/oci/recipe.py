@@ -120,6 +120,9 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
     Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
     template cannot be rendered.
     """
+    if lock.conda:
+        message = f"{target.id}: the engine `oci` does not install packages of conda"
+        return Recipe((), (Problem(message, target.lock_file, hint=WITH_DOCKER),))
     return _RecipeReader(spec, target, lock).recipe()
 
 

@@ -98,7 +98,11 @@ def spec_of(root: Path, *targets: Target, **more: Any) -> Spec:
         node_classes=(),
         policy=Policy(),
         waivers=(),
-        tools={"uv": "ghcr.io/astral-sh/uv:0.9.30", "scanner": "python:3.12-slim-bookworm"},
+        tools={
+            "uv": "ghcr.io/astral-sh/uv:0.9.30",
+            "micromamba": "mambaorg/micromamba:2.8.1",
+            "scanner": "python:3.12-slim-bookworm",
+        },
     )
     return replace(spec, **more)
 
