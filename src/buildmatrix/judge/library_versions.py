@@ -18,6 +18,7 @@ from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.catalogue.tables import StatedVersion
 from buildmatrix.facts.elf.model import DeviceCode, newer_version
 from buildmatrix.facts.elf.symbols import exported_hashes
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.listing import distribution_name
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution
 from buildmatrix.facts.loader import Needed
@@ -45,8 +46,11 @@ class Runtime(Struct, frozen=True):
 
 @once
 def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
-    """The runtimes of the target's backend, the newest first; those of no known version last."""
-    present = (
+    """The runtimes of the target's backend, the newest first; those of no known version last.
+
+    Packages of conda in a lock count by their names, as nothing else is known of them.
+    """
+    present = [
         Runtime(_runtime_version(image, item), item, _runtime_name(image, item))
         for item in image.evidence
         if item.kind in ("bundled", "static")
@@ -55,7 +59,17 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
         and item.backend == image.backend
         and item.where != "host"
         and not item.path.endswith(".a")
-    )
+    ]
+    rows = drivers.select_entries(image.catalogue.runtime_versions, image.backend)
+    for item in image.evidence:
+        name, version = split_owner(item.distribution)
+        if item.kind != "declared" or not name or not name.startswith(CONDA_PREFIX):
+            continue
+        if item.backend == image.backend and any(matches_any(r.distributions, name) for r in rows):
+            stated = numbers((version or "").partition("+")[0])
+            if stated is not None:
+                least = ".".join(map(str, stated[:2]))
+                present.append(Runtime(least, item, f"{name} {version}"))
 
     def rank(runtime: Runtime) -> tuple[tuple[int, ...], str]:
         version = numbers(runtime.version or "") or ()

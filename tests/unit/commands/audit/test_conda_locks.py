@@ -231,3 +231,49 @@ def test_a_public_lock_is_read_as_rattler_reads_it(run) -> None:
         *("conda:libcudnn", "conda:libmagma", "conda:libcublas", "conda:libcusparse"),
     }
     assert not {"conda:numpy", "conda:mkl", "conda:python", "conda:libgcc"} & set(unfit(report))
+
+
+SPEC = """\
+[project]
+name = "demo"
+version = "1"
+[defaults]
+python = ["3.12"]
+lock = "pixi.lock"
+base = "ubuntu:24.04"
+[backend.cuda]
+runtime = "12.9"
+environment = "gpu"
+[node-class.node]
+backend = "cuda"
+driver = "DRIVER"
+"""
+
+
+@pytest.mark.parametrize(
+    ("packages", "driver", "found"),
+    [
+        ([package("cuda-version-12.9-h4f385c5_3")], "470.82.01", ["BM701 conda:cuda-version"]),
+        ([package("cuda-version-12.9-h4f385c5_3")], "550.54", ["BM702 conda:cuda-version"]),
+        ([package("cuda-version-12.9-h4f385c5_3")], "575.57.08", []),
+        ([package(CUDA, "__cuda >=12.9")], "470.82.01", ["BM701 conda:__cuda"]),
+        ([package(CUDA, "__cuda >=12.9")], "575.57.08", []),
+        ([package(CUDA, "__cuda")], "470.82.01", []),
+    ],
+)
+def test_a_node_class_needs_the_driver_that_a_lock_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: list[str], driver: str, found: list
+) -> None:
+    text = pixi([*PLAIN, *packages], {"gpu": range(len(PLAIN) + len(packages))})
+    (tmp_path / "pixi.lock").write_text(text)
+    (tmp_path / "buildmatrix.toml").write_text(SPEC.replace("DRIVER", driver))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main(
+            [
+                *("--no-progress", "audit", "--no-vulnerabilities"),
+                *("--format=json", "--output=report.json"),
+            ]
+        )
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [item for item in failing(report) if item.startswith("BM70")] == found
