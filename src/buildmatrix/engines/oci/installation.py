@@ -85,6 +85,44 @@ def site_packages(python: str) -> str:
     return f"{ENVIRONMENT}/lib/python{python}/site-packages"
 
 
+def launcher(script: str, target: str) -> bytes:
+    """Return the script that calls `target`, an entry point. Raises UndecidedError if invalid."""
+    match = _ENTRY_POINT.fullmatch(target)
+    if match is None or not _SCRIPT.fullmatch(script) or script in (".", ".."):
+        raise UndecidedError(f"its script {script[:100]!r} cannot be made of {target[:100]!r}")
+    text = _LAUNCHER.format(
+        environment=ENVIRONMENT,
+        module=match[1],
+        name=match[2].partition(".")[0],
+        function=match[2],
+    )
+    return text.encode()
+
+
+def check_paths(files: Mapping[str, InstalledFile]) -> None:
+    """Raise UndecidedError for paths that no image can have, or that files and folders share."""
+    folders: set[str] = set()
+    room = _MOST_FOLDERS
+    for path in files:
+        parts = path.split("/")
+        if is_whiteout(path):
+            mine = path.removeprefix(f"{ENVIRONMENT}/")
+            raise UndecidedError(f"{mine[:200]!r} would delete files of others in an image")
+        if max(len(part.encode()) for part in parts) > _LONGEST_NAME or (
+            len(path.encode()) > _LONGEST_PATH
+        ):
+            raise UndecidedError(f"the path {path[:100]!r}... is longer than Linux takes")
+        for above in parent_folders(path):
+            if above in folders:
+                break
+            if above in files and files[above].entry.kind != "folder":
+                raise UndecidedError(f"{path[:200]!r} lies in a file")
+            folders.add(above)
+            room -= len(above)
+            if room < 0:
+                raise UndecidedError("it has too many folders for a wheel")
+
+
 class InstalledWheel:
     """Files of a wheel, installed for one minor version of Python.
 
@@ -206,18 +244,7 @@ class InstalledWheel:
         if name not in self._members:
             return
         for script, target in _entry_points(self._read(name)):
-            match = _ENTRY_POINT.fullmatch(target)
-            if match is None or not _SCRIPT.fullmatch(script) or script in (".", ".."):
-                raise UndecidedError(
-                    f"its script {script[:100]!r} cannot be made of {target[:100]!r}"
-                )
-            text = _LAUNCHER.format(
-                environment=ENVIRONMENT,
-                module=match[1],
-                name=match[2].partition(".")[0],
-                function=match[2],
-            )
-            self._write(f"{ENVIRONMENT}/bin/{script}", text.encode(), 0o755)
+            self._write(f"{ENVIRONMENT}/bin/{script}", launcher(script, target), 0o755)
 
     def _add_notes(self) -> None:
         """Add INSTALLER and REQUESTED, like uv, and a RECORD of all files."""
@@ -234,26 +261,8 @@ class InstalledWheel:
         self._keep(file_of(f"{folder}/RECORD", data, mode))
 
     def _check_paths(self) -> None:
-        folders: set[str] = set()
-        room = _MOST_FOLDERS
+        check_paths(self._files)
         for path, file in self._files.items():
-            parts = path.split("/")
-            if is_whiteout(path):
-                mine = path.removeprefix(f"{ENVIRONMENT}/")
-                raise UndecidedError(f"{mine[:200]!r} would delete files of others in an image")
-            if max(len(part.encode()) for part in parts) > _LONGEST_NAME or (
-                len(path.encode()) > _LONGEST_PATH
-            ):
-                raise UndecidedError(f"the path {path[:100]!r}... is longer than Linux takes")
-            for above in parent_folders(path):
-                if above in folders:
-                    break
-                if self._is_file(above):
-                    raise UndecidedError(f"{path[:200]!r} lies in a file")
-                folders.add(above)
-                room -= len(above)
-                if room < 0:
-                    raise UndecidedError("it has too many folders for a wheel")
             mine = path.removeprefix(f"{ENVIRONMENT}/")
             if file.entry.kind == "file" and _RESERVED.fullmatch(mine):
                 raise UndecidedError(f"it would replace {mine} of the environment")
