@@ -11,7 +11,6 @@ from lock_cases import CPU, spec_of
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, SpecError
 from buildmatrix.base.progress import Silent
-from buildmatrix.engines.oci.recipe import recipe
 from buildmatrix.locks.model import CondaPackage, Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.resolve import lock_targets
@@ -142,18 +141,6 @@ def test_a_lock_that_its_manifest_has_outgrown_is_not_taken(tmp_path: Path) -> N
     assert isinstance(error, BuildmatrixError)
     assert (error.exit_code, "pixi.toml:2 asks for scipy" in error.message) == (1, True)
     assert error.message.endswith("run `pixi lock`")
-
-
-def test_the_engine_oci_says_that_it_does_not_install_conda(tmp_path: Path) -> None:
-    (tmp_path / "pixi.lock").write_text(pixi(PACKAGES))
-    target = taking()
-    lock = outcome(tmp_path, target)
-    assert isinstance(lock, Lock)
-    (problem,) = recipe(spec_of(tmp_path, target), target, lock).problems
-    assert str(problem) == (
-        f"pixi.lock: {target.id}: the engine `oci` does not install packages of conda; "
-        "build with `--engine docker`"
-    )
 
 
 @pytest.mark.parametrize(

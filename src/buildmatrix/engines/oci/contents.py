@@ -19,7 +19,7 @@ from buildmatrix.base.progress import Progress
 from buildmatrix.engines.dockerfile import dockerignore
 from buildmatrix.engines.instructions import DockerfileInstruction
 from buildmatrix.engines.oci.additions import Accounts, context_entries
-from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
+from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, BasePython, read_layer
 from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.installation import InstalledFile
@@ -111,6 +111,7 @@ class _Assembly:
         self._history = list(base.configuration.history)
         self._layers: list[StoredLayer] = []
         self._is_command_ours = False
+        self._python: BasePython | None = None
         # A constant, for reproducible images:
         # https://reproducible-builds.org/specs/source-date-epoch/.
         epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
@@ -147,7 +148,8 @@ class _Assembly:
         elif isinstance(step, Copy):
             self._add_copy(step)
         elif isinstance(step, SystemPackages):
-            self._check_python()
+            if not self._lock.conda:
+                self._check_python()
             if step.names:
                 self._add_packages(step)
         elif isinstance(step, Words) and step.at.keyword == "WORKDIR":
@@ -167,8 +169,8 @@ class _Assembly:
             )
 
     def _add_libraries(self, step: Environment) -> None:
-        self._check_python()
-        assert self._python is not None
+        if not self._lock.conda:
+            self._check_python()
         lock = self._lock
         if self._target.install_project:
             own = project_packages(self._spec.root, self._target)

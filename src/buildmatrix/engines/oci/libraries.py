@@ -1,7 +1,7 @@
 """The layers of `/opt/venv`: one for each heavy distribution, and one for the rest.
 
-A heavy layer depends only on its wheel and the minor version of Python. So all targets and later
-builds with the same wheel share it.
+A heavy layer depends only on its wheel, or package of conda, and the minor version of Python. So
+all targets and later builds with the same file share it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from buildmatrix.base.errors import ComponentError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.threads import side_by_side
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
+from buildmatrix.engines.oci.conda import InstalledCondaPackage
 from buildmatrix.engines.oci.installation import (
     ENVIRONMENT,
     InstalledFile,
@@ -43,7 +44,7 @@ from buildmatrix.images.layers import (
     parent_folders,
     sort_key,
 )
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target
 
@@ -136,7 +137,7 @@ _FETCHES: Final = 8
 
 
 class ChosenWheel(Struct, frozen=True):
-    """A package of a lock, and its selected wheel."""
+    """A package of a lock, and its selected wheel; for a package of conda, its file."""
 
     package: Package
     wheel: Wheel
@@ -159,15 +160,21 @@ class Libraries:
         #: Downloaded wheels of the required ones.
         self._fetched = self._total = 0
 
-    def layers(self, base: BaseFiles, python: BasePython) -> dict[str, StoredLayer]:
+    def layers(self, base: BaseFiles, python: BasePython | None) -> dict[str, StoredLayer]:
         """Return distribution → its layer, sorted; the layer of the rest is last, without a name.
 
-        Raises UndecidedError for a wheel that cannot be fetched or installed, and BuildError.
+        Without a `python` of the base, a package of conda has one. Raises UndecidedError for a file
+        that cannot be fetched or installed, and BuildError.
         """
         chosen = [
             ChosenWheel(package, wheel)
             for package in sorted(self._lock.packages, key=lambda package: package.name)
             if (wheel := choose_wheel(package, self._target)) is not None
+        ]
+        chosen += [
+            ChosenWheel(package, Wheel(file.filename, file.url, file.sha256, file.size))
+            for package in sorted(self._lock.conda, key=lambda package: package.name)
+            if isinstance(package, CondaPackage) and (file := package.file) is not None
         ]
         largest = sorted(chosen, key=lambda item: (-self._size(item), item.origin))
         heavy = [item for item in largest if self._size(item) >= HEAVY][:MOST_HEAVY]
@@ -210,8 +217,10 @@ class Libraries:
             f"{self._target.python} {self._made_by}"
         )
 
-    def _rest_key(self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles) -> str:
-        environment = new_environment(python)
+    def _rest_key(
+        self, light: Sequence[ChosenWheel], python: BasePython | None, base: BaseFiles
+    ) -> str:
+        environment = new_environment(python) if python is not None else {}
         hasher = hashlib.sha256(f"{_opt(base)}\0".encode())
         for path in sorted(environment):
             file = environment[path]
@@ -236,7 +245,7 @@ class Libraries:
             return self._write(item.origin, files, {item.origin: _paths(files)})
 
     def _rest_layer(
-        self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
+        self, light: Sequence[ChosenWheel], python: BasePython | None, base: BaseFiles
     ) -> StoredLayer:
         self._progress.step(self._target.id, "layer of the other distributions")
         with self._store.making, ExitStack() as held:
@@ -247,7 +256,7 @@ class Libraries:
                 paths[item.origin] = _paths(installed)
                 # If two distributions have the same path, the later name always wins.
                 files.update((file.entry.path, file) for file in installed)
-            environment = new_environment(python)
+            environment = new_environment(python) if python is not None else {}
             paths["the environment"] = _paths(environment.values())
             _check_folders([paths])
             files |= environment
@@ -259,6 +268,9 @@ class Libraries:
     def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> Sequence[InstalledFile]:
         package = item.package
         with _naming(item.wheel.filename):
+            if isinstance(package, CondaPackage):
+                conda = InstalledCondaPackage(path, package, self._target.python)
+                return held.enter_context(conda).files
             tree = held.enter_context(WheelTree(path, located=str))
             return InstalledWheel(tree, package.name, package.version, self._target.python).files
 

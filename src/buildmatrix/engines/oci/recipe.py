@@ -120,16 +120,14 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
     Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
     template cannot be rendered.
     """
-    if lock.conda:
-        message = f"{target.id}: the engine `oci` does not install packages of conda"
-        return Recipe((), (Problem(message, target.lock_file, hint=WITH_DOCKER),))
     return _RecipeReader(spec, target, lock).recipe()
 
 
 _MACROS: Final = '{% import "_macros.j2" as pieces %}'
 _PACKAGES_CALL: Final = '{{ pieces.packages(target.python, ["' + _PACKAGES + '"], manager) }}'
 _CALLS: Final = {
-    "install": "{{ pieces.install(target) }}",
+    "install": "{% if lock.conda %}{{ pieces.conda(target, lock) }}{% else %}"
+    "{{ pieces.install(target) }}{% endif %}",
     "account": "{{ pieces.account(target.user) }}",
     "check": 'RUN /opt/venv/bin/python -c ""',
 }
@@ -149,7 +147,7 @@ class _RecipeReader:
             name: {
                 (step.flags, step.text)
                 for step in instructions(
-                    render_piece(environment, _MACROS + call, {"target": target})
+                    render_piece(environment, _MACROS + call, {"target": target, "lock": lock})
                 )
             }
             for name, call in _CALLS.items()
@@ -186,8 +184,8 @@ class _RecipeReader:
         return Recipe(tuple(self._steps), tuple(self._problems))
 
     def _helper(self, stage: Stage) -> None:
-        """Parse a stage before the last one: for uv, or for the environment."""
-        if stage.name == "uv":
+        """Parse a stage before the last one: for a tool, or for the environment."""
+        if stage.name in ("uv", "micromamba"):
             for instruction in stage.instructions:
                 self._refuse(instruction)
             return
