@@ -77,7 +77,7 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
     builder = here.builder(buildx=builders[0] if builders else None)
     level = options.preflight
     is_skipped = level == "none" or (level == "auto" and not options.smoke)
-    with closing(builder), here.progress() as display, here.wheels() as reader:
+    with closing(builder), here.progress() as display:
         made: dict[str, Any] = {
             "workspace": here,
             "surroundings": around,
@@ -87,7 +87,6 @@ def build(options: BuildOptions, ids: Collection[str] | None = None) -> BuildRes
             "signer": signer,
             "asking": here.advisories(options.vulnerabilities),
             "known_findings": judging.known_findings(options.baseline),
-            "reader": reader if options.audit else None,
         }
         result = build(spec, targets, Options(**vars(options) | made), builder, display)
     if options.save is not None:

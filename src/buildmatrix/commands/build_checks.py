@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Sequence
 from datetime import date
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -21,11 +21,12 @@ from buildmatrix.judge.model import ClimbedRung, GateState
 from buildmatrix.locks.selection import PLATFORMS
 from buildmatrix.matrix.model import RUNGS, CheckWaiver, Rung, Smoke, Spec, Target
 from buildmatrix.preflight import machine
-from buildmatrix.preflight.run import preflight
 from buildmatrix.preflight.subject import Subject, find_nodes
-from buildmatrix.reports.preflight import RungOutcome
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import TargetFiles
+
+if TYPE_CHECKING:
+    from buildmatrix.reports.preflight import RungOutcome
 
 # Smoke commands.
 #
@@ -180,6 +181,8 @@ def climb(
 
     `is_asked_for`: what this machine cannot run of it is undecided, and not left to others.
     """
+    from buildmatrix.preflight.run import preflight
+
     image = engine.image(reference)
     if image is None:
         why = f"{reference} is not on this machine, so it cannot be run"

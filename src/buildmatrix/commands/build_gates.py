@@ -14,23 +14,18 @@ from buildmatrix.base.errors import (
     Interrupted,
     UndecidedError,
 )
-from buildmatrix.commands.audit import look
 from buildmatrix.commands.build_work import BuildWork, Gates
-from buildmatrix.commands.promote import move_tags
 from buildmatrix.judge.advisories import ask
 from buildmatrix.judge.model import Finding, StagedImage
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Target
 from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.run import Report
-from buildmatrix.reports.verify import TagMove
-from buildmatrix.signing.attached import Signer, attach, make_claims
-from buildmatrix.signing.verdict import make_verdict
 from buildmatrix.sources import state_folder
-from buildmatrix.sources.resolved import Resolved
 
 if TYPE_CHECKING:
     from buildmatrix.net.registry_client import Registry
+    from buildmatrix.signing.attached import Signer
 
 
 class LockGate(Gates):
@@ -95,19 +90,19 @@ class LockGate(Gates):
         What fails here is reported without a build of some gigabytes. The rest is judged again,
         by all of its bytes, when it is installed: so nothing that could not be read here counts.
         """
-        if self.options.reader is None or not works:
+        if not self.options.audit or not works:
             return
+        from buildmatrix.commands.audit import look
+        from buildmatrix.sources.resolved import Resolved
+
         works_by_target = {work.target.id: work for work in works if work.lock is not None}
-        looked = look(
-            [
-                Resolved(work.target, work.lock, None, work.target.lock_label)
-                for work in works_by_target.values()
-                if work.lock is not None
-            ],
-            self.options.reader,
-            self.judge,
-            self.progress,
-        )
+        resolved = [
+            Resolved(work.target, work.lock, None, work.target.lock_label)
+            for work in works_by_target.values()
+            if work.lock is not None
+        ]
+        with self.options.workspace.wheels() as reader:
+            looked = look(resolved, reader, self.judge, self.progress)
         for audited_lock in looked:
             work = works_by_target[audited_lock.resolved.target.id]
             findings = tuple(self._installed(item, work.target) for item in audited_lock.findings)
@@ -201,6 +196,9 @@ class Publication(Gates):
         self, registry: Registry, works: Sequence[BuildWork], report: Report, signer: Signer
     ) -> BuildmatrixError | None:
         """The verdict of each target, and its bill of materials."""
+        from buildmatrix.signing.attached import attach, make_claims
+        from buildmatrix.signing.verdict import make_verdict
+
         now = datetime.now(UTC)
         for work in works:
             assert work.pushed is not None and work.lock is not None
@@ -227,6 +225,9 @@ class Publication(Gates):
 
     def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:
         """The tags of all targets."""
+        from buildmatrix.commands.promote import move_tags
+        from buildmatrix.reports.verify import TagMove
+
         moved = move_tags(
             registry,
             [

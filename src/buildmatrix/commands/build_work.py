@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -35,11 +35,12 @@ from buildmatrix.judge.model import (
     TargetResult,
     Verdict,
 )
-from buildmatrix.locks.index.reading import Reader
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Rung, Spec, Target
-from buildmatrix.signing.attached import Signer
 from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
+
+if TYPE_CHECKING:
+    from buildmatrix.signing.attached import Signer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +54,9 @@ class Options(BuildOptions):
     preflight: Rung | Literal["auto"] | None = None
     #: Signs the verdicts of images that are published; None for images without verdicts.
     signer: Signer | None = None
+    audit: bool = False
     #: How to ask for advisories; None for not at all.
     asking: AdvisoryOptions | None = None
-    #: Reads locked wheels on their index, to know before the build what they bring; None for not.
-    reader: Reader | None = None
     #: Fingerprints of findings that a baseline has.
     known_findings: frozenset[str] = frozenset()
     #: The day that waivers are held against.

@@ -22,8 +22,7 @@ from buildmatrix.images import store
 from buildmatrix.judge.judging import Judge, Judgement
 from buildmatrix.judge.model import BuilderAttempt, Gate
 from buildmatrix.locks.model import Lock
-from buildmatrix.matrix.model import Target, has_to_run
-from buildmatrix.preflight.baseline import select_in_force
+from buildmatrix.matrix.model import Target, has_to_run, select_in_force
 from buildmatrix.sources import state_folder
 from buildmatrix.sources.state_folder import BuildRecord, TargetFiles
 from buildmatrix.sources.target_layers import add_layers, detach_layers

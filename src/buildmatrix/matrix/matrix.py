@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -402,6 +401,8 @@ def divide_targets(
             for number, (first, end) in enumerate(pairwise(ends), 1)
             for target in targets[first:end]
         }
+    from statistics import median
+
     usual = median(timed)
     # Whole numbers: sums of floats depend on their order.
     cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}

@@ -9,7 +9,7 @@ present in a `Spec`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -175,6 +175,11 @@ class CheckWaiver(Struct, frozen=True):
     owner: str
     expires: date
     position: Position
+
+
+def select_in_force(waivers: Iterable[CheckWaiver], today: date) -> tuple[CheckWaiver, ...]:
+    """Return the waivers in force today."""
+    return tuple(waiver for waiver in waivers if today <= waiver.expires)
 
 
 class AcceptedAdvisory(Struct, frozen=True):

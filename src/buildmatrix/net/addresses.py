@@ -6,11 +6,9 @@ import base64
 import math
 import re
 import socket
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
@@ -320,6 +318,8 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     if value.isascii() and value.isdigit():
         return float(value[:9])
     try:
+        from email.utils import parsedate_to_datetime
+
         when = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
@@ -361,6 +361,8 @@ def error_for_connection(error: Exception, address: HttpAddress, proxy: str | No
 
 def _explain_unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
     """Return the reason for a missing connection, and whether a retry may help; else None."""
+    import ssl
+
     import httpcore
 
     for cause in iter_causes(error):

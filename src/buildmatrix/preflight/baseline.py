@@ -17,7 +17,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError, UsageError
 from buildmatrix.catalogue.model import matches
 from buildmatrix.facts.files import read_at_most, write_changed
-from buildmatrix.matrix.model import CheckWaiver, Rung
+from buildmatrix.matrix.model import CheckWaiver, Rung, select_in_force
 from buildmatrix.preflight.subject import Subject
 from buildmatrix.reports import json_form
 from buildmatrix.reports.preflight import (
@@ -48,11 +48,6 @@ def describe_accepted(checks: Iterable[Check]) -> str:
     names = [check.subject for check in checks if check.state == "accepted"]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"accepted: {shown}" if names else ""
-
-
-def select_in_force(waivers: Iterable[CheckWaiver], today: date) -> tuple[CheckWaiver, ...]:
-    """Return the waivers in force today."""
-    return tuple(waiver for waiver in waivers if today <= waiver.expires)
 
 
 def _apply_waiver(check: Check, waivers: Sequence[CheckWaiver], today: date) -> Check:

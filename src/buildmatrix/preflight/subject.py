@@ -23,7 +23,6 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import NodeClass, Spec, Target, bare_spec, bare_target
-from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.preflight.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.sources.state_folder import State, TargetFiles, load
 
@@ -198,6 +197,8 @@ def make_reference_subject(
 
     Raises `UsageError` for a name without a digest, which could be a different image elsewhere.
     """
+    from buildmatrix.net.registry_mirrors import Reference
+
     digest = Reference.parse(name).digest
     if not digest:
         raise UsageError(f"{name} has no digest; name the image as HOST/NAME@sha256:...")

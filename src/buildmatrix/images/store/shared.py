@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from socket import gethostname
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -326,7 +325,7 @@ class SharedEntries:
         if is_new:
             self._note(
                 f"the store {self._label} cannot {action}: {_format_error(error)}; missing entries "
-                f"are read again by each worker of {gethostname()}"
+                f"are read again by each worker of {os.uname().nodename}"
             )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,9 @@ from buildmatrix.facts.inventory.model import SCHEMA, Inventory
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
-from buildmatrix.net.addresses import HttpAddress
+
+if TYPE_CHECKING:
+    from buildmatrix.net.addresses import HttpAddress
 
 __all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "Tables", "WheelFacts"]
 
