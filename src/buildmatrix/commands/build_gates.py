@@ -92,7 +92,7 @@ class LockGate(Gates):
         """
         if not self.options.audit or not works:
             return
-        from buildmatrix.commands.audit import look
+        from buildmatrix.commands.audit_run import look
         from buildmatrix.sources.resolved import Resolved
 
         works_by_target = {work.target.id: work for work in works if work.lock is not None}
