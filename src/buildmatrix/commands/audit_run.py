@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Progress
+from buildmatrix.commands.audit import JOBS
+from buildmatrix.commands.audit_memory import Audited, AuditedTarget
 from buildmatrix.commands.audit_symbols import (
     ROUNDS,
     find_edges,
@@ -41,8 +43,6 @@ from buildmatrix.locks.index.model import (
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.sources.resolved import Resolved
 
-#: Wheels that are read at the same time. Most of the time is spent waiting for an index.
-JOBS = 16
 #: Bytes of tables of symbols, and their part of those beyond lists of files where others wait.
 MOST_FOR_SYMBOLS = 16 << 20
 PART_FOR_SYMBOLS = 3
@@ -52,20 +52,22 @@ def look(
     resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
 ) -> tuple[AuditWork, ...]:
     """Audit the wheels of locks: one result per lock, in order."""
-    works = tuple(start(item) for item in resolved)
-    AuditRun(works, Readings(reader, jobs, progress), judge).read_and_judge()
-    return works
+    run = AuditRun(resolved, Readings(reader, jobs, progress), judge)
+    run.read_and_judge()
+    for work in run.works:
+        work.findings = judge.settled(work.findings)
+    return run.works
 
 
 class AuditRun:
     """The targets of an audit, and the bytes that were read for them."""
 
-    def __init__(self, works: Sequence[AuditWork], readings: Readings, judge: Judge) -> None:
-        self.works = works
+    def __init__(self, resolved: Sequence[Resolved], readings: Readings, judge: Judge) -> None:
+        self.works = tuple(map(start, resolved))
         self.readings = readings
         self._judge = judge
         self._merger = Merger(judge)
-        self._wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
+        self._wheels = {key(wheel): wheel for work in self.works for wheel in work.wheels.values()}
 
     def read_and_judge(self, *, deep: bool = False, strict: bool = False) -> None:
         """Read the wheels of all targets as far as needed, and judge each target."""
@@ -219,8 +221,8 @@ class AuditRun:
         for work in self.works:
             failing = {
                 name
-                for finding in work.findings
-                if unless_failing and fails(finding)
+                for finding in (self._judge.settled(work.findings) if unless_failing else ())
+                if fails(finding)
                 for name in finding.distributions
             }
             for owner, gain in work.gains.items():
@@ -232,7 +234,30 @@ class AuditRun:
                     gained.setdefault(key(wheel), set()).add(gain)
         return gained
 
-    def sum_inventories(self, seconds: float) -> Inventory:
+    @property
+    def is_complete(self) -> bool:
+        """True if each file was read, so that another run would find the same."""
+        sources = self.readings.sources.values()
+        return not self.readings.failures and not any(isinstance(item, str) for item in sources)
+
+    def results(self) -> Audited:
+        """Return the results by the rules alone."""
+        return Audited(
+            tuple(
+                AuditedTarget(
+                    work.resolved.lock.packages,
+                    work.findings,
+                    work.verdicts,
+                    work.totals,
+                    work.composition,
+                )
+                for work in self.works
+            ),
+            self._sum_inventories(),
+            len(self.readings.facts),
+        )
+
+    def _sum_inventories(self) -> Inventory:
         """Return the cost of reading all wheels, and their unread parts."""
         readings = self.readings
         facts = readings.facts.values()
@@ -256,7 +281,6 @@ class AuditRun:
                 ),
                 bytes_total=sum(wheel_facts.size for wheel_facts in facts),
                 bytes_read=readings.bytes_read,
-                seconds=seconds,
                 cached=readings.cached,
             ),
         )

@@ -92,6 +92,7 @@ class AuditSession(Struct, frozen=True):
             deep=options.deep,
             strict=options.strict,
             asking=options.workspace.advisories(wanted),
+            cache=options.workspace.user_cache(),
         )
         return report if sources or spec is None else replace(report, project=spec.title)
 

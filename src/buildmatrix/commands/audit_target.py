@@ -64,6 +64,7 @@ class AuditWork(Struct):
     #: The wheel that an installer takes, by distribution; why none is taken, for the others.
     wheels: Mapping[str, Wheel]
     without_wheel: Mapping[str, str]
+    #: By the rules alone: policy, waivers and baseline are applied at the end.
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
@@ -224,7 +225,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         subject, (*deepened, *source_verdicts(subject)), facts, unread
     )
     hidden = unread_rests(subject, work.verdicts, left_open, work.totals.download)
-    work.findings += judge.settled(hidden)
+    work.findings += tuple(hidden)
     installed = {
         name: sum(member.size for member in wheel_facts.members)
         for name, wheel_facts in facts.items()

@@ -454,6 +454,7 @@ def _judge_wheels(
     if target.backend not in judge.backends:
         raise unknown_backend(target.backend, judge.backends)
     items = judge.evidence(inventory)
-    return judge.wheels(
+    findings, verdicts = judge.wheels(
         wheels(target, inventory, items, lock, judge.catalogue, judge.policy, downloads={})
     )
+    return judge.settled(findings), verdicts

@@ -391,12 +391,13 @@ class Judge:
     def wheels(self, wheels: Wheels) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
         """Return the findings about a lock's wheels, and the verdicts with those passed on.
 
+        These are by the rules alone; see `settled`.
         Some wheels may be read in part: see `judge.certainty`.
         """
         judgement = judge_wheels(wheels)
         own = judgement.verdicts
         return (
-            self.settled(judgement.findings),
+            judgement.findings,
             pass_through_requirements(wheels.lock, own) if wheels.lock is not None else own,
         )
 

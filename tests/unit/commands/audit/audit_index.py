@@ -18,6 +18,7 @@ from buildmatrix.base.progress import Silent
 from buildmatrix.commands.audit import audit
 from buildmatrix.commands.audit_session import judge_for
 from buildmatrix.images.store.cache import Cache
+from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
@@ -126,6 +127,7 @@ class Locked:
         *backends: str,
         cache: Path | None = None,
         stale: Staleness | None = None,
+        judge: Judge | None = None,
         **more: object,
     ) -> Report:
         """Audit the lock for `backends`, each once."""
@@ -138,7 +140,11 @@ class Locked:
             )
             for name in backends
         ]
-        judge = judge_for(None, (), "error", date(2026, 11, 21), ())
+        judge = judge or judge_for(None, (), "error", date(2026, 11, 21), ())
         with Client(patience=HASTY) as client:
             reader = WheelReader(client, Cache(cache))
-            return audit("pylock.toml", found, reader, judge, Silent(), **more)  # type: ignore[arg-type]
+            return audit(
+                *("pylock.toml", found, reader, judge, Silent()),
+                cache=Cache(cache),
+                **more,  # type: ignore[arg-type]
+            )
