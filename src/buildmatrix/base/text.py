@@ -56,23 +56,20 @@ _SCHEME = rf"(?P<scheme>(?:{_NAMED})?//|{_NAMED}/)"
 _END = rf"(?={_NAMED}//|\s|\Z)"
 _QUOTES = "\"'`<>"
 #: In a stored file a quote ends a URL; a displayed password may contain one.
-_STORED = re.compile(
-    rf"{_SCHEME}(?P<rest>[^\s{_QUOTES}]*?)(?:{_END}|(?=[{_QUOTES}]))", re.IGNORECASE
-)
-_SHOWN = re.compile(rf"{_SCHEME}(?P<rest>\S*?){_END}", re.IGNORECASE)
+_STORED = rf"{_SCHEME}(?P<rest>[^\s{_QUOTES}]*?)(?:{_END}|(?=[{_QUOTES}]))"
+_SHOWN = rf"{_SCHEME}(?P<rest>\S*?){_END}"
 _HOST = r"(?:localhost|(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,8}[a-z]{2,20})(?::\d{1,5})?/"
 #: `user:password@host/`, also with a slash in the password. Any name may be a host if the text is
 #: known to be a URL.
 _ANY_HOST = r"[\w.-]{1,255}(?::\d{1,5})?/"
 _LOGIN = rf"[^\s:/@{_QUOTES}]{{1,200}}:(?!//)\S{{0,1000}}@"
 _KINDS = "dir|wheel|pypi|lock|requirements|pyproject|docker|oci|tar|report"
-_BARE_LOGIN = re.compile(
+_BARE_LOGIN = (
     rf"(?:^|(?<=[\s(=,{_QUOTES}]))"
     rf"(?:(?P<kind>(?:{_KINDS}):){_LOGIN}(?={_ANY_HOST})"
-    rf"|{_LOGIN}(?={_HOST}|{_ANY_HOST}\S{{0,1000}}\.whl))",
-    re.IGNORECASE,
+    rf"|{_LOGIN}(?={_HOST}|{_ANY_HOST}\S{{0,1000}}\.whl))"
 )
-_AFTER_PORT = re.compile(rf"^[^/@]*:\S*@(?={_HOST})", re.IGNORECASE)
+_AFTER_PORT = rf"^[^/@]*:\S*@(?={_HOST})"
 _DIGEST = re.compile(r"sha\d+:", re.IGNORECASE)
 #: A word with a query or a fragment.
 _WORD = re.compile(rf"(?<![^\s{_QUOTES}])[^\s{_QUOTES}?#]*+[?#][^\s{_QUOTES}]*")
@@ -164,13 +161,19 @@ def safe(text: str, syntax: Syntax) -> str:
 # Secrets
 
 
+@cache
+def _url_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when it is needed first: few outputs have a URL with a login."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
 def without_login(text: str) -> str:
     """Return `text` without user names and passwords in its URLs, for storing.
 
     `ssh://git@host` keeps its `git`, which is no secret. Queries are kept, since stored URLs are
     requested again; use `shown` for text that people see.
     """
-    return _STORED.sub(_without_login, text) if "@" in text else text
+    return _url_pattern(_STORED).sub(_without_login, text) if "@" in text else text
 
 
 def shown(text: str) -> str:
@@ -179,10 +182,13 @@ def shown(text: str) -> str:
     Removes user names and passwords, with and without a scheme, and the values in queries: tokens
     and signatures have too many names to know them all.
     """
+    if "\n" in text:
+        # No match goes beyond its line, and few lines of a report have one.
+        return "\n".join(map(shown, text.split("\n")))
     if "@" in text:
-        text = _SHOWN.sub(_without_login, text)
-        text = _SHOWN.sub(_without_late_login, text)
-        text = _BARE_LOGIN.sub(lambda match: match["kind"] or "", text)
+        text = _url_pattern(_SHOWN).sub(_without_login, text)
+        text = _url_pattern(_SHOWN).sub(_without_late_login, text)
+        text = _url_pattern(_BARE_LOGIN).sub(lambda match: match["kind"] or "", text)
     if "?" in text or "#" in text:
         text = _WORD.sub(_without_values, text)
     return text
@@ -209,7 +215,7 @@ def _without_login(match: re.Match[str]) -> str:
 
 def _without_late_login(match: re.Match[str]) -> str:
     """Return a URL without a password that looks like a port: `http://user:12/34@host/`."""
-    return match["scheme"] + _AFTER_PORT.sub("", match["rest"])
+    return match["scheme"] + _url_pattern(_AFTER_PORT).sub("", match["rest"])
 
 
 def _without_values(match: re.Match[str]) -> str:
