@@ -37,7 +37,7 @@ from buildmatrix.facts.inventory.model import SCHEMA, Inventory, encode
 from buildmatrix.facts.inventory.workers import Watch, ignore_progress
 from buildmatrix.facts.trees.archive import changed_ns
 from buildmatrix.facts.trees.base import File, RandomAccess, Symlink, Tree, Trouble
-from buildmatrix.images.store import INVENTORY_DECODER
+from buildmatrix.images.store import inventory_decoder
 from buildmatrix.images.store.cache import DAY, Cache, Store, source_digest
 
 #: Total bytes of all entries; the least recently used are removed first.
@@ -91,7 +91,7 @@ class FactCache:
 
     def _recall(self, store: Store, key: str, read: Callable[[], Inventory]) -> Inventory:
         started = time.monotonic()
-        cached_inventory = store.load(key, INVENTORY_DECODER)
+        cached_inventory = store.load(key, inventory_decoder())
         if cached_inventory is not None:
             seconds = round(time.monotonic() - started, 3)
             cached = cached_inventory.stats.files
