@@ -110,18 +110,25 @@ def source_digest(*packages: str) -> str:
     """
     root = Path(buildmatrix.__file__).parent
     hasher = hashlib.sha256()
-    folders = [str(root / package) for package in packages] or [str(root)]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.is_dir():
-                    if entry.name != "__pycache__":
-                        folders.append(entry.path)
-                elif entry.name.endswith((".py", ".toml")):
-                    data = Path(entry.path).read_bytes()
-                    name = os.fsencode(entry.path[len(str(root)) :])
-                    hasher.update(b"%s\0%d\0" % (name, len(data)) + data)
+    for package in packages or ("",):
+        hasher.update(_folder_digest(str(root / package)))
     return hasher.hexdigest()[:16]
+
+
+@cache
+def _folder_digest(folder: str) -> bytes:
+    """Return a digest of the sources in a folder: versions share packages, each read once."""
+    hasher = hashlib.sha256()
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir():
+                data = b"" if entry.name == "__pycache__" else _folder_digest(entry.path)
+            elif entry.name.endswith((".py", ".toml")):
+                data = Path(entry.path).read_bytes()
+            else:
+                continue
+            hasher.update(b"%s\0%d\0" % (os.fsencode(entry.name), len(data)) + data)
+    return hasher.digest()
 
 
 class Cache:
