@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import natural, version_or_none
 from buildmatrix.base.text import count, listing, size
-from buildmatrix.catalogue.match import FOLDER_ROLE, PACKAGE_ROLE
+from buildmatrix.catalogue.files import FOLDER_ROLE
+from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence, demangle, version_of
 from buildmatrix.facts.inventory.model import Inventory, Layer, Unread
 from buildmatrix.judge.model import Finding, Verdict

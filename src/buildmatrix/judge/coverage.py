@@ -14,7 +14,7 @@ from msgspec import Struct
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.drivers import READY, Grade, architectures, grade, is_bound
 from buildmatrix.catalogue.entries import ArtifactEntry
-from buildmatrix.catalogue.match import LINKED_ROLE
+from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence, matches_any
 from buildmatrix.facts.elf.model import CodeGroup, DeviceCode
 from buildmatrix.facts.elf.notes import level_number
