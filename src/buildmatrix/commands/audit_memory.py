@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from buildmatrix.base.data import replace
+from buildmatrix.base.text import shown
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
@@ -84,11 +85,19 @@ class AuditMemory:
         return replace(audited, read=replace(audited.read, stats=stats))
 
     def save(self, audited: Audited) -> None:
-        """Cache results that nothing but the locks and the rules decided."""
+        """Cache results that only the locks and the rules decided, unless they hold a secret."""
+        packages = [package for target in audited.targets for package in target.packages]
         if self._key and all(
-            type(package) is Package for target in audited.targets for package in target.packages
+            type(package) is Package and not _has_secret(package) for package in packages
         ):
             self._store.save(self._key, audited)
+
+
+def _has_secret(package: Package) -> bool:
+    """Return True if an address of a package has a password or a signature in it."""
+    files = [*package.wheels, *([package.sdist] if package.sdist is not None else [])]
+    urls = [*(file.url for file in files), package.index or "", package.source]
+    return any(shown(url) != url for url in urls)
 
 
 def _files(resolved: Sequence[Resolved]) -> Iterator[LockedFile]:

@@ -131,6 +131,7 @@ FIELDS: dict[str, tuple[Any, bool]] = {
     "committed_lock": ("", False),
     "groups": (("dev",), False),
     "only_groups": (("dev",), False),
+    "environment": ("cuda", False),
     "install_project": (True, False),
     "runner": ("gpu", False),
     "node_classes": ((NodeClass("a", "cpu", "", (), {}, (), PLACE),), False),

@@ -51,7 +51,7 @@ def texts(group: MapGroup) -> dict[str, list[str]]:
 
 def test_a_field_says_what_code_is_worth_on_a_gpu() -> None:
     nodes = (gpus("h100", "sm_90"), gpus("mixed", "sm_75", "sm_120"), gpus("lent"))
-    made = drawn(fits(("sm_70", "sm_72", "sm_90", "compute_90"), ("sm_90",), nodes=nodes))
+    made = drawn(fits(("sm_70", "sm_75", "sm_90", "compute_90"), ("sm_90",), nodes=nodes))
     assert [(column.node, column.devices) for column in made.columns] == [
         ("h100", ("sm_90",)),
         ("mixed", ("sm_75", "sm_120")),
@@ -61,7 +61,7 @@ def test_a_field_says_what_code_is_worth_on_a_gpu() -> None:
     other, open_ = "other GPUs", "undecided"
     assert texts(group) == {
         "all": ["native", "missing: 1 of 2", "missing: 1 of 2", open_],
-        "sm_70, sm_72": [other, "native", other, open_],
+        "sm_70, sm_75": [other, "native", other, open_],
         "sm_90": ["native", other, other, open_],
         "compute_90": ["JIT only", other, "JIT only", open_],
     }
