@@ -467,7 +467,7 @@ def test_plain_http_is_for_whom_the_user_names(
             read(new_registry(), elsewhere)
         assert not any(seen.path.startswith("http://") for seen in proxy.requests)
         assert read(new_registry(plain_http=["registry.example"]), elsewhere) == BLOB
-        page = (Path(__file__).parents[4] / "docs/registries.md").read_text()
+        page = (Path(__file__).parents[3] / "docs/registries.md").read_text()
         (hosts,) = re.findall(r'^\$ export BUILDMATRIX_PLAIN_HTTP="(.*)"$', page, re.MULTILINE)
         hosts = hosts.replace("other.lan", "registry.example")
         monkeypatch.setenv("BUILDMATRIX_PLAIN_HTTP", hosts)

@@ -1,6 +1,6 @@
 """Generated files, compared to the byte.
 
-After a wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/engines/render/test_golden.py`,
+After a wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/engines/test_golden.py`,
 and read the diff.
 """
 
@@ -16,7 +16,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.engines.dockerfile import generate
 from buildmatrix.matrix.model import Base, Target
 
-GOLDEN = Path(__file__).parents[3] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 FROM_SOURCE = replace(
     CUDA,

@@ -83,7 +83,7 @@ def small_tar(*names: str) -> bytes:
     return tar([(name, ELF + bytes(3000)) for name in names])
 
 
-RPM_DATABASE = Path(__file__).parents[2] / "facts/inventory/data/sle15.Packages.db.xz"
+RPM_DATABASE = Path(__file__).parents[1] / "facts/inventory/data/sle15.Packages.db.xz"
 #: A base, two distributions, and a layer that takes back some of it.
 LAYERS: tuple[Sequence[Entry], ...] = (
     [
