@@ -51,7 +51,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.oci import confinement, sandboxes
+from buildmatrix.engines.oci import cdi, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
@@ -144,7 +144,7 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
     devices = [{"name": "all", "containerEdits": edits}]
     document = {"cdiVersion": "0.7.0", "kind": "acme.com/gpu", "devices": devices}
     (folder / "acme.json").write_text(json.dumps(document))
-    monkeypatch.setattr(confinement, "FOLDERS", (folder,))
+    monkeypatch.setattr(cdi, "FOLDERS", (folder,))
     started: list[Confined] = []
 
     def start(program: object, confined: Confined, *_: object) -> RunResult:
@@ -175,10 +175,8 @@ def test_an_image_is_laid_out_once_for_runs_in_a_row(
 ) -> None:
     driver = tmp_path / "driver.so"
     driver.write_text("acme")
-    given = confinement.Edits(mounts={"/opt/acme/driver.so": str(driver)})
-    monkeypatch.setattr(
-        confinement, "edits", lambda names, _: given if names else confinement.Edits()
-    )
+    given = cdi.Edits(mounts={"/opt/acme/driver.so": str(driver)})
+    monkeypatch.setattr(cdi, "edits", lambda names, _: given if names else cdi.Edits())
     roots: list[Path] = []
 
     def start(program: object, confined: Confined, *_: object) -> RunResult:

@@ -39,7 +39,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.oci import confinement, sandboxes
+from buildmatrix.engines.oci import cdi, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.images import Images, push
@@ -147,7 +147,7 @@ class OciEngine:
 
     def facilities(self) -> Facilities:
         """Return the folder of images, and the available devices; see `Engine.facilities`."""
-        offered = confinement.offered(confinement.FOLDERS)
+        offered = cdi.offered(cdi.FOLDERS)
         return Facilities((), self._images.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
@@ -335,10 +335,10 @@ class OciEngine:
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
         settings = configuration.config
-        refused, edits = "", confinement.Edits()
+        refused, edits = "", cdi.Edits()
         try:
-            edits = confinement.edits(devices.cdi, confinement.FOLDERS)
-        except confinement.NoSuchDevice as error:
+            edits = cdi.edits(devices.cdi, cdi.FOLDERS)
+        except cdi.NoSuchDevice as error:
             refused = str(error)
         # Mount points of devices are created in the files, and other commands must not see them.
         name = " ".join((image.digest, *edits.mounts))
@@ -346,11 +346,11 @@ class OciEngine:
         with self._roots.use(name, lay_out) as files:
             try:
                 for inside, here in edits.mounts.items():
-                    confinement.add_mount_point(files.path, inside, here)
-            except confinement.NoSuchDevice as error:
+                    cdi.add_mount_point(files.path, inside, here)
+            except cdi.NoSuchDevice as error:
                 refused = str(error)
             # Descriptions have no groups of nodes; the image's account is in none of the host's.
-            groups = dict.fromkeys((*devices.groups, *edits.groups, *confinement.groups(edits)))
+            groups = dict.fromkeys((*devices.groups, *edits.groups, *cdi.groups(edits)))
 
             def run(command: Sequence[str], timeout_s: float) -> RunResult:
                 if refused:

@@ -12,14 +12,9 @@ import yaml
 
 from buildmatrix.base.data import replace
 from buildmatrix.engines.model import DeviceAccess
-from buildmatrix.engines.oci import confinement
-from buildmatrix.engines.oci.confinement import (
-    NoSuchDevice,
-    Sandbox,
-    add_mount_point,
-    edits,
-    offered,
-)
+from buildmatrix.engines.oci import cdi
+from buildmatrix.engines.oci.cdi import NoSuchDevice, add_mount_point, edits, offered
+from buildmatrix.engines.oci.confinement import Sandbox
 from buildmatrix.engines.oci.sandboxes import failure, of_this_machine, run, sandboxes
 from buildmatrix.engines.oci.unpacking import Identity
 
@@ -112,8 +107,8 @@ def test_no_mount_follows_a_link_of_an_image(tmp_path: Path) -> None:
 
 def test_groups_of_nodes_are_those_of_this_machine(tmp_path: Path) -> None:
     group = Path("/dev/null").stat().st_gid
-    found = confinement.Edits({"/dev/acme0": "/dev/null", "/dev/acme1": str(tmp_path / "gone")})
-    assert list(confinement.groups(found)) == ([group] if group else [])
+    found = cdi.Edits({"/dev/acme0": "/dev/null", "/dev/acme1": str(tmp_path / "gone")})
+    assert list(cdi.groups(found)) == ([group] if group else [])
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES, ids=lambda sandbox: sandbox.name)
