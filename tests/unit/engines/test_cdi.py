@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def described(folder: Path, name: str = "acme.json", **own: Any) -> Path:
     return folder
 
 
+def hook(program: str, *words: str) -> dict[str, Any]:
+    first = [program, "hook"] if program == "nvidia-ctk" else [program]
+    path = f"/usr/bin/{program}"
+    return {"hookName": "createContainer", "path": path, "args": [*first, *words]}
+
+
 @pytest.mark.parametrize("name", ["acme.json", "acme.yaml", "acme.yml"])
 def test_what_a_description_edits_is_read(tmp_path: Path, name: str) -> None:
     driver = {"hostPath": "/opt/acme/lib", "containerPath": "/usr/lib/acme", "options": ["ro"]}
@@ -51,7 +58,10 @@ def test_what_a_description_edits_is_read(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"hooks": [{"hookName": "createContainer", "path": "/usr/bin/x"}]}, "has hooks, which"),
+        ({"hooks": [hook("x", "create-symlinks")]}, "has the hook 'x create-symlinks', which"),
+        ({"hooks": [hook("nvidia-cdi-hook", "mount-all")]}, "has the hook 'nvidia-cdi-hook mount-"),
+        ({"hooks": [hook("nvidia-ctk", "update-ldcache", "--folder", "../x")]}, "as a path"),
+        ({"hooks": [hook("nvidia-ctk", "create-symlinks", "--link", "libx.so")]}, "as a path"),
         ({"netDevices": [{"hostInterfaceName": "eth0", "name": "eth0"}]}, "has netDevices, which"),
         ({"env": "ACME=1"}, "cannot be read"),
         ({"deviceNodes": [{"path": "/dev/../etc/acme"}]}, "as a path"),
@@ -138,3 +148,65 @@ def test_a_sandbox_shows_a_node_by_its_other_name(sandbox: Sandbox, tmp_path: Pa
 
 def test_some_sandbox_runs_here() -> None:
     assert SANDBOXES
+
+
+def driver(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A library with a SONAME, and edits as `nvidia-ctk cdi generate` writes them for it."""
+    file = folder / "libcuda.so.580.95"
+    source = folder / "cuda.c"
+    source.write_text("int cuInit(unsigned flags) { return 42 + flags; }\n")
+    line = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", file, source]
+    subprocess.run(line, check=True)
+    place = "/lib/x86_64-linux-gnu"
+    hooks = [
+        hook("nvidia-cdi-hook", "create-symlinks", "--link", f"libcuda.so.1::{place}/libcuda.so"),
+        hook("nvidia-cdi-hook", "enable-cuda-compat", "--host-driver-version=580.95"),
+        hook("nvidia-cdi-hook", "update-ldcache", "--folder", place),
+        hook("nvidia-cdi-hook", "disable-device-node-modification"),
+        hook("nvidia-ctk", "chmod", "--mode", "755", "--path", "/dev/dri"),
+    ]
+    mount = {"hostPath": str(file), "containerPath": f"{place}/{file.name}", "options": ["ro"]}
+    return file, [{"mounts": [mount], "hooks": hooks}]
+
+
+@pytest.mark.parametrize("compat", ["", "libcuda.so.570.1", "libcuda.so.590.2"])
+def test_hooks_of_nvidia_are_done_in_the_files_of_the_image(tmp_path: Path, compat: str) -> None:
+    file, (own,) = driver(tmp_path)
+    root = tmp_path / "root"
+    (root / "usr/lib").mkdir(parents=True)
+    (root / "lib").symlink_to("usr/lib")
+    (root / "usr/local/cuda-13.0/compat").mkdir(parents=True)
+    (root / "usr/local/cuda").symlink_to("/usr/local/cuda-13.0")
+    if compat:
+        (root / "usr/local/cuda-13.0/compat" / compat).touch()
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    for _ in range(2):
+        laid = cdi.lay_out(root, found)
+        place = root / "usr/lib/x86_64-linux-gnu"
+        assert laid.mounts == {f"/usr/lib/x86_64-linux-gnu/{file.name}": str(file)}
+        links = {path.name: str(path.readlink()) for path in place.iterdir() if path.is_symlink()}
+        assert links == {"libcuda.so": "libcuda.so.1", "libcuda.so.1": file.name}
+        (folder,) = [path for path in laid.library_path if not path.endswith("/compat")]
+        assert [path.name for path in (root / folder.lstrip("/")).iterdir()] == ["libcuda.so.1"]
+        newer = ["/usr/local/cuda/compat"] if compat.endswith("590.2") else []
+        assert list(laid.library_path) == [*newer, folder]
+
+
+def test_no_hook_writes_outside_of_the_image(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "libcuda.so").write_text("mine")
+    file, (own,) = driver(tmp_path)
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    for number, target in enumerate((str(outside), "../outside", f"../../../..{outside}")):
+        root = tmp_path / f"root-{number}"
+        (root / "usr").mkdir(parents=True)
+        (root / "lib").symlink_to("usr/lib")
+        (root / "usr/lib").mkdir()
+        (root / "usr/lib/x86_64-linux-gnu").symlink_to(target)
+        (root / "usr/local").symlink_to(target)
+        with pytest.raises(NoSuchDevice, match="is no folder there"):
+            cdi.lay_out(root, found)
+    assert [path.name for path in outside.iterdir()] == ["libcuda.so"]
+    assert (outside / "libcuda.so").read_text() == "mine"
+    assert file.is_file()

@@ -1,28 +1,35 @@
 """Devices of the Container Device Interface.
 
 Edits of nodes, variables, mounts and groups are applied; mounts are read-only. Hooks are programs
-of the host that run as root during the creation of a container, and links and the loader's cache
-depend on them: devices with hooks are refused, and so are unknown edits.
+of the host that run as root during the creation of a container. None is run: what NVIDIA's do is
+done here, in the files of the image. Devices with other hooks or unknown edits are refused.
 
-Source: cncf-tags/container-device-interface, SPEC.md 1.0: `/etc/cdi` and `/var/run/cdi`, of which
-the second wins.
+Sources: cncf-tags/container-device-interface, SPEC.md 1.0: `/etc/cdi` and `/var/run/cdi`, of which
+the second wins. NVIDIA/nvidia-container-toolkit, `cmd/nvidia-cdi-hook`.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
+from buildmatrix.engines.oci.confinement import Confined, VisibleFiles
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.engines.process import shorten
+from buildmatrix.facts.binaries.reader import Malformed, read_elf
 from buildmatrix.facts.files import read_at_most
+from buildmatrix.facts.trees.archive import OpenFile
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: Maximum bytes of a description, and descriptions per folder.
@@ -39,10 +46,17 @@ class _Mount(msgspec.Struct, frozen=True, rename="camel"):
     container_path: str
 
 
+class _Hook(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    #: The first one is the name of the program.
+    args: tuple[str, ...] = ()
+
+
 class _Edits(msgspec.Struct, frozen=True, rename="camel"):
     env: tuple[str, ...] = ()
     device_nodes: tuple[_Node, ...] = ()
     mounts: tuple[_Mount, ...] = ()
+    hooks: tuple[_Hook, ...] = ()
     additional_gids: tuple[int, ...] = msgspec.field(default=(), name="additionalGids")
 
 
@@ -55,6 +69,26 @@ class Edits(Struct, frozen=True):
     mounts: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[int, ...] = ()
+    #: Links to create: path inside → its target.
+    links: Mapping[str, str] = field(default_factory=dict)
+    #: Folders inside whose mounted libraries the loader has to find.
+    library_folders: tuple[str, ...] = ()
+    #: Version of the driver, if newer libraries in the image may replace its own.
+    driver: str = ""
+    #: Folders in front of others for LD_LIBRARY_PATH; see `lay_out`.
+    library_path: tuple[str, ...] = ()
+
+    def __add__(self, other: Edits) -> Edits:
+        """Return both; `other` wins."""
+        return Edits(
+            {**self.nodes, **other.nodes},
+            {**self.mounts, **other.mounts},
+            {**self.environment, **other.environment},
+            tuple(dict.fromkeys((*self.groups, *other.groups))),
+            {**self.links, **other.links},
+            tuple(dict.fromkeys((*self.library_folders, *other.library_folders))),
+            other.driver or self.driver,
+        )
 
 
 class NoSuchDevice(Exception):
@@ -80,13 +114,7 @@ def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
     for name in names:
         if name not in described:
             raise NoSuchDevice(f"nothing in {' or '.join(map(str, folders))} describes {name}")
-        own = _merged(name, described[name])
-        whole = Edits(
-            {**whole.nodes, **own.nodes},
-            {**whole.mounts, **own.mounts},
-            {**whole.environment, **own.environment},
-            tuple(dict.fromkeys((*whole.groups, *own.groups))),
-        )
+        whole += _merged(name, described[name])
     return whole
 
 
@@ -157,12 +185,156 @@ def _merged(name: str, parts: Sequence[Any]) -> Edits:
         dict(text.partition("=")[::2] for edit in read for text in edit.env),
         tuple(number for edit in read for number in edit.additional_gids if number > 0),
     )
-    for path in (*merged.nodes, *merged.nodes.values(), *merged.mounts, *merged.mounts.values()):
+    for edit in read:
+        for hook in edit.hooks:
+            merged += _edits_of_hook(name, hook)
+    inside = (*merged.links, *merged.library_folders)
+    for path in (
+        *merged.nodes,
+        *merged.nodes.values(),
+        *merged.mounts,
+        *merged.mounts.values(),
+        *inside,
+    ):
         if not path.startswith("/") or posixpath.normpath(path) != path or "\0" in path:
             raise NoSuchDevice(f"the description of {name} has {shorten(path, 100)!r} as a path")
     if stray := [path for path in merged.nodes if not path.startswith("/dev/")]:
         raise NoSuchDevice(f"the description of {name} has a node at {stray[0]}, not below /dev")
     return merged
+
+
+def _edits_of_hook(name: str, hook: _Hook) -> Edits:
+    """Return what a hook of NVIDIA does as edits. Raises `NoSuchDevice` for another one."""
+    words = list(hook.args[1:])
+    if words[:1] == ["hook"]:  # nvidia-ctk
+        del words[0]
+    command, options = words[0] if words else "", _options(words[1:])
+    if posixpath.basename(hook.path) in ("nvidia-cdi-hook", "nvidia-ctk"):
+        match command:
+            case "create-symlinks":
+                pairs = [text.partition("::") for text in options.get("link", ())]
+                return Edits(links={link: target for target, _, link in pairs})
+            case "update-ldcache" | "create-soname-symlinks":
+                return Edits(library_folders=tuple(options.get("folder", ())))
+            case "enable-cuda-compat" | "cuda-compat":
+                return Edits(driver="".join(options.get("host-driver-version", ())[-1:]))
+            case "chmod" | "disable-device-node-modification":
+                # Sandboxes let everybody into the folders of nodes, and nothing inside makes nodes.
+                return Edits()
+    line = " ".join((posixpath.basename(hook.path), *([command] if command else [])))
+    raise NoSuchDevice(
+        f"the description of {name} has the hook {shorten(line, 100)!r}, which the engine oci does "
+        "not know; Docker runs it (--engine docker)"
+    )
+
+
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of options: `--folder X`, `--folder=X`."""
+    options: dict[str, list[str]] = {}
+    ahead = iter(words)
+    for word in ahead:
+        name, equals, value = word.lstrip("-").partition("=")
+        options.setdefault(name, []).append(value if equals else next(ahead, ""))
+    return options
+
+
+# Edits in the files of an image
+
+
+#: Folder inside with a link to each library of a driver, by its SONAME.
+_DRIVER_FOLDER = "/usr/local/lib/buildmatrix-driver"
+#: Folder of images with the libraries of a newer driver, and the name of one of them.
+_COMPAT = "/usr/local/cuda/compat"
+_LIBCUDA = re.compile(r"libcuda\.so\.(\d{1,9})\.\d+")
+
+
+def lay_out(root: Path, edits: Edits) -> Edits:
+    """Create the links and mount points of `edits` in a root folder with untrusted links.
+
+    Returns the edits with the places of mounts behind the links of the image, and with the folders
+    of libraries. The loader's cache stays as it is. Raises `NoSuchDevice` if something is in the
+    way.
+    """
+    mounts = {_behind_links(root, path): here for path, here in edits.mounts.items()}
+    for path, here in mounts.items():
+        add_mount_point(root, path, here)
+    for path, target in edits.links.items():
+        _add_link(root, _behind_links(root, path), target)
+    folders = {_behind_links(root, f"{path}/x") for path in edits.library_folders}
+    found = False
+    for path, here in mounts.items():
+        folder, name = posixpath.split(path)
+        soname = _soname(here) if f"{folder}/x" in folders and ".so" in name else None
+        if soname is not None:
+            found = True
+            _add_link(root, f"{_DRIVER_FOLDER}/{soname}", path)
+            # As ldconfig does: a file of this name stays.
+            beside = root / folder.lstrip("/") / soname
+            if beside.is_symlink() or not beside.exists():
+                _add_link(root, f"{folder}/{soname}", name)
+    newer = [_COMPAT] if edits.driver and _is_newer(root, edits.driver) else []
+    return replace(
+        edits, mounts=mounts, library_path=(*newer, *([_DRIVER_FOLDER] if found else []))
+    )
+
+
+def _behind_links(root: Path, path: str) -> str:
+    """Return a path inside with the links in its folders followed; missing folders are kept."""
+    folder, name = posixpath.split(path)
+    files = VisibleFiles(Confined(root, Identity(0, 0, ()), ()), has_owners=False)
+    missing = [name]
+    while True:
+        try:
+            place = files.locate(folder)
+        except OSError:
+            folder, _, name = folder.rpartition("/")
+            missing.insert(0, name)
+        else:
+            return posixpath.join("/", *place.relative_to(root).parts, *missing)
+
+
+def _soname(path: str) -> str | None:
+    """Return the SONAME of a library of this machine, if it can be a file name."""
+    with suppress(OSError, Malformed), Path(path).open("rb") as file:
+        opened = OpenFile(file.fileno())
+        elf = read_elf(opened, opened.size, deep=False)
+        if elf is not None and elf.soname and "/" not in elf.soname:
+            return elf.soname
+    return None
+
+
+def _is_newer(root: Path, driver: str) -> bool:
+    """Return True if the image has libraries of a driver with a higher major version."""
+    files = VisibleFiles(Confined(root, Identity(0, 0, ()), ()), has_owners=False)
+    try:
+        names = [entry.name for entry in islice(files.locate(_COMPAT).iterdir(), _MOST)]
+    except OSError:
+        return False
+    found = [match for match in map(_LIBCUDA.match, names) if match is not None]
+    major = driver.partition(".")[0]
+    return len(found) == 1 and major.isdecimal() and int(found[0][1]) > int(major)
+
+
+def _add_link(root: Path, inside: str, target: str) -> None:
+    """Create a link, in place of a file that is there; see `_parent` for errors."""
+    path = _parent(root, inside) / posixpath.basename(inside)
+    if path.is_symlink() and str(path.readlink()) == target:
+        return
+    if path.is_dir() and not path.is_symlink():
+        raise NoSuchDevice(f"no link can be made at {inside}: the image has a folder there")
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _parent(root: Path, inside: str) -> Path:
+    """Make the folders above a path. Raises `NoSuchDevice` if a link or a file is in the way."""
+    path = root
+    for name in posixpath.dirname(inside).strip("/").split("/"):
+        path /= name
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise NoSuchDevice(f"nothing can be mounted on {inside}: {name} is no folder there")
+        path.mkdir(mode=0o755, exist_ok=True)
+    return path
 
 
 def add_mount_point(root: Path, inside: str, here: str) -> None:
@@ -171,14 +343,8 @@ def add_mount_point(root: Path, inside: str, here: str) -> None:
     Raises `NoSuchDevice` if a link or another file is in the way.
     """
     is_folder = Path(here).is_dir()
-    path = root
-    *folders, last = inside.strip("/").split("/")
-    for name in folders:
-        path /= name
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise NoSuchDevice(f"nothing can be mounted on {inside}: {name} is no folder there")
-        path.mkdir(mode=0o755, exist_ok=True)
-    path /= last
+    path = _parent(root, inside)
+    path /= posixpath.basename(inside)
     if path.is_symlink() or (path.exists() and path.is_dir() != is_folder):
         raise NoSuchDevice(
             f"nothing can be mounted on {inside}: the image has something else there"

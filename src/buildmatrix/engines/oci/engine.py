@@ -341,16 +341,24 @@ class OciEngine:
         except cdi.NoSuchDevice as error:
             refused = str(error)
         # Mount points of devices are created in the files, and other commands must not see them.
-        name = " ".join((image.digest, *edits.mounts))
+        name = " ".join((image.digest, *edits.mounts, *edits.links, *edits.library_folders))
         lay_out = partial(self._lay_out, image, settings.user, confined)
         with self._roots.use(name, lay_out) as files:
             try:
-                for inside, here in edits.mounts.items():
-                    cdi.add_mount_point(files.path, inside, here)
+                edits = cdi.lay_out(files.path, edits)
             except cdi.NoSuchDevice as error:
                 refused = str(error)
             # Descriptions have no groups of nodes; the image's account is in none of the host's.
             groups = dict.fromkeys((*devices.groups, *edits.groups, *cdi.groups(edits)))
+            variables = {
+                **configuration.config.environment,
+                **devices.environment,
+                **edits.environment,
+                "HOME": "/tmp",  # noqa: S108 - inside
+            }
+            if edits.library_path:
+                before = filter(None, [variables.get("LD_LIBRARY_PATH")])
+                variables["LD_LIBRARY_PATH"] = ":".join((*before, *edits.library_path))
 
             def run(command: Sequence[str], timeout_s: float) -> RunResult:
                 if refused:
@@ -361,12 +369,7 @@ class OciEngine:
                         files.path,
                         files.account,
                         command,
-                        {
-                            **configuration.config.environment,
-                            **devices.environment,
-                            **edits.environment,
-                            "HOME": "/tmp",  # noqa: S108 - inside
-                        },
+                        variables,
                         settings.working_dir or "/",
                         {inside: Path(here) for inside, here in edits.mounts.items()},
                         replace(devices, groups=tuple(groups)),
