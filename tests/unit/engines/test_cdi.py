@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,9 @@ from buildmatrix.base.data import replace
 from buildmatrix.engines.model import DeviceAccess
 from buildmatrix.engines.oci import cdi
 from buildmatrix.engines.oci.cdi import NoSuchDevice, add_mount_point, edits, offered
-from buildmatrix.engines.oci.confinement import Sandbox
+from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.sandboxes import failure, of_this_machine, run, sandboxes
-from buildmatrix.engines.oci.unpacking import Identity
+from buildmatrix.engines.oci.unpacking import Identity, add_mount_points
 
 SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox, math.inf) is None]
 
@@ -210,3 +212,51 @@ def test_no_hook_writes_outside_of_the_image(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == ["libcuda.so"]
     assert (outside / "libcuda.so").read_text() == "mine"
     assert file.is_file()
+
+
+PROGRAM = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words) {
+    for (int number = 1; number < count; number++) {
+        void *driver = dlopen(words[number], RTLD_NOW);
+        if (!driver) { puts(dlerror()); return 1; }
+        printf("%d\\n", ((int (*)(unsigned)) dlsym(driver, "cuInit"))(number));
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES, ids=lambda sandbox: sandbox.name)
+def test_the_loader_of_an_image_finds_a_driver_that_hooks_put_there(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    _, (own,) = driver(tmp_path)
+    root = tmp_path / "root"
+    for name in ("bin", "lib", "lib64"):
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
+    (tmp_path / "program.c").write_text(PROGRAM)
+    program = root / "bin/program"
+    subprocess.run(["gcc", "-o", program, tmp_path / "program.c", "-ldl"], check=True)
+    listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    for path in re.findall(r"/\S+\.so\S*", listed):
+        place = root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    add_mount_points(root)
+    for path in (tmp_path, root, *root.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
+    (tmp_path / "own").mkdir()
+    laid = cdi.lay_out(root, edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)]))
+    confined = Confined(
+        root,
+        Identity(10001, 10002),
+        ("/bin/program", "libcuda.so.1", "libcuda.so"),
+        {"PATH": "/bin", "LD_LIBRARY_PATH": ":".join(laid.library_path)},
+        folders={inside: Path(here) for inside, here in laid.mounts.items()},
+    )
+    result = run(sandbox, confined, tmp_path / "own", math.inf, lambda: False)
+    assert result.output.split() == ["43", "44"], result.output
