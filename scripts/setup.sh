@@ -50,6 +50,10 @@ if [[ $kind == test ]]; then
   if [[ -n ${CI:-} ]]; then need rsync rsync; need ssh openssh-client; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
+  # LLVM's tools, which tests unpack, load it.
+  if [[ -n ${CI:-} && ! -e /usr/lib/$(uname -m)-linux-gnu/libcurl.so.4 ]]; then
+    missing+=(libcurl4)
+  fi
   # Builds and installs packages whose database is read.
   if [[ -n ${CI:-} ]]; then need rpmbuild rpm; fi
   # Its library reads archives and documents as engines do.

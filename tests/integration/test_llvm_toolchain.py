@@ -27,7 +27,7 @@ ROUNDS = 40 if os.environ.get("BUILDMATRIX_WEEKLY") else 10
 #: Debian's packages, 70 MB, and the files taken from them: tools, and their libraries.
 PACKAGES = ("libllvm19", "libclang-cpp19", "clang-tools-19", "llvm-19", "spirv-tools")
 TOOLS = (
-    *("llc", "llvm-readobj", "llvm-readelf", "llvm-objdump"),
+    *("llc", "llvm-readobj", "llvm-readelf", "llvm-objcopy", "llvm-objdump"),
     *("clang-offload-bundler", "clang-offload-packager", "spirv-as"),
 )
 KERNEL = """\
@@ -69,7 +69,11 @@ class Toolchain:
         """Run a tool, which has to succeed; return what it prints, help included."""
         path = self.folder / program
         command = [path if path.exists() else program, *arguments]
-        variables = {**os.environ, "LD_LIBRARY_PATH": str(self.folder)} if path.exists() else None
+        variables = None
+        if path.exists():
+            # Tools start each other by their names.
+            search = f"{self.folder}:{os.environ['PATH']}"
+            variables = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "PATH": search}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -104,6 +108,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
             subprocess.run(command, stdin=archive.stdout, cwd=folder, stderr=subprocess.DEVNULL)
 
     side_by_side(unpack, PACKAGES)
+    libraries = subprocess.run(["ldd", folder / "llvm-objdump"], capture_output=True, text=True)
+    if "libcurl.so.4 => not found" in libraries.stdout:
+        missing("libcurl.so.4, which llvm-objdump loads", "install the package libcurl4")
     return Toolchain(folder)
 
 
