@@ -214,6 +214,16 @@ def test_no_hook_writes_outside_of_the_image(tmp_path: Path) -> None:
     assert file.is_file()
 
 
+def test_links_of_an_image_that_lead_in_a_circle_are_named(tmp_path: Path) -> None:
+    _, (own,) = driver(tmp_path)
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "lib").symlink_to("lib")
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    with pytest.raises(NoSuchDevice, match="lead in a circle"):
+        cdi.lay_out(root, found)
+
+
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>

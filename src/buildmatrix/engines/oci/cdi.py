@@ -24,11 +24,10 @@ from msgspec import Struct, field
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
-from buildmatrix.engines.oci.confinement import Confined, VisibleFiles
-from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.engines.process import shorten
 from buildmatrix.facts.binaries.reader import Malformed, read_elf
 from buildmatrix.facts.files import read_at_most
+from buildmatrix.facts.inventory.listing import follow_links
 from buildmatrix.facts.trees.archive import OpenFile
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -188,14 +187,9 @@ def _merged(name: str, parts: Sequence[Any]) -> Edits:
     for edit in read:
         for hook in edit.hooks:
             merged += _edits_of_hook(name, hook)
-    inside = (*merged.links, *merged.library_folders)
-    for path in (
-        *merged.nodes,
-        *merged.nodes.values(),
-        *merged.mounts,
-        *merged.mounts.values(),
-        *inside,
-    ):
+    nodes = (*merged.nodes, *merged.nodes.values())
+    mounts = (*merged.mounts, *merged.mounts.values())
+    for path in (*nodes, *mounts, *merged.links, *merged.library_folders):
         if not path.startswith("/") or posixpath.normpath(path) != path or "\0" in path:
             raise NoSuchDevice(f"the description of {name} has {shorten(path, 100)!r} as a path")
     if stray := [path for path in merged.nodes if not path.startswith("/dev/")]:
@@ -260,37 +254,46 @@ def lay_out(root: Path, edits: Edits) -> Edits:
         add_mount_point(root, path, here)
     for path, target in edits.links.items():
         _add_link(root, _behind_links(root, path), target)
-    folders = {_behind_links(root, f"{path}/x") for path in edits.library_folders}
-    found = False
-    for path, here in mounts.items():
+    folders = {_folder(root, path) for path in edits.library_folders}
+    sonames = {
+        path: _soname(here)
+        for path, here in mounts.items()
+        if posixpath.dirname(path) in folders and ".so" in posixpath.basename(path)
+    }
+    library_path = [_COMPAT] if edits.driver and _is_newer(root, edits.driver) else []
+    if any(sonames.values()):
+        library_path.append(_DRIVER_FOLDER)
+    for path, soname in sonames.items():
+        if soname is None:
+            continue
+        _add_link(root, f"{_DRIVER_FOLDER}/{soname}", path)
+        # As ldconfig does: a file of this name stays.
         folder, name = posixpath.split(path)
-        soname = _soname(here) if f"{folder}/x" in folders and ".so" in name else None
-        if soname is not None:
-            found = True
-            _add_link(root, f"{_DRIVER_FOLDER}/{soname}", path)
-            # As ldconfig does: a file of this name stays.
-            beside = root / folder.lstrip("/") / soname
-            if beside.is_symlink() or not beside.exists():
-                _add_link(root, f"{folder}/{soname}", name)
-    newer = [_COMPAT] if edits.driver and _is_newer(root, edits.driver) else []
-    return replace(
-        edits, mounts=mounts, library_path=(*newer, *([_DRIVER_FOLDER] if found else []))
-    )
+        beside = root / folder.lstrip("/") / soname
+        if beside.is_symlink() or not beside.exists():
+            _add_link(root, f"{folder}/{soname}", name)
+    return replace(edits, mounts=mounts, library_path=tuple(library_path))
 
 
 def _behind_links(root: Path, path: str) -> str:
-    """Return a path inside with the links in its folders followed; missing folders are kept."""
+    """Return a path inside with the links in its folders followed. Raises `NoSuchDevice`."""
     folder, name = posixpath.split(path)
-    files = VisibleFiles(Confined(root, Identity(0, 0, ()), ()), has_owners=False)
-    missing = [name]
-    while True:
+    return posixpath.join(_folder(root, folder), name)
+
+
+def _folder(root: Path, path: str) -> str:
+    """Return a folder inside with its links followed. Raises `NoSuchDevice` for a loop."""
+
+    def target_of(inside: str) -> str | None:
         try:
-            place = files.locate(folder)
+            return str((root / inside).readlink())
         except OSError:
-            folder, _, name = folder.rpartition("/")
-            missing.insert(0, name)
-        else:
-            return posixpath.join("/", *place.relative_to(root).parts, *missing)
+            return None
+
+    resolved = follow_links(path, target_of)
+    if resolved is None:
+        raise NoSuchDevice(f"nothing can be mounted below {path}: its links lead in a circle")
+    return f"/{resolved}"
 
 
 def _soname(path: str) -> str | None:
@@ -305,14 +308,14 @@ def _soname(path: str) -> str | None:
 
 def _is_newer(root: Path, driver: str) -> bool:
     """Return True if the image has libraries of a driver with a higher major version."""
-    files = VisibleFiles(Confined(root, Identity(0, 0, ()), ()), has_owners=False)
     try:
-        names = [entry.name for entry in islice(files.locate(_COMPAT).iterdir(), _MOST)]
-    except OSError:
+        folder = root / _folder(root, _COMPAT).lstrip("/")
+        names = [entry.name for entry in islice(folder.iterdir(), _MOST)]
+    except (OSError, NoSuchDevice):
         return False
-    found = [match for match in map(_LIBCUDA.match, names) if match is not None]
+    versions = [match[1] for match in map(_LIBCUDA.match, names) if match is not None]
     major = driver.partition(".")[0]
-    return len(found) == 1 and major.isdecimal() and int(found[0][1]) > int(major)
+    return len(versions) == 1 and major.isdecimal() and int(versions[0]) > int(major)
 
 
 def _add_link(root: Path, inside: str, target: str) -> None:
