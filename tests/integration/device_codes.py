@@ -1,4 +1,4 @@
-"""What we see of the device code in a file, for tests that hold it against a vendor's tools."""
+"""Device code in a file as we read it, for tests that hold it against a vendor's tools."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class Toolchain:
         return self._objects[key]
 
     def _link(self, recipe: Recipe, objects: Sequence[Path]) -> list[Code]:
-        """What nvlink makes of the objects of a library."""
+        """Return the code that nvlink makes of the objects of a library."""
         linked = []
         for code in recipe.objects[0]:
             if code.kind == "sass":
@@ -255,7 +255,7 @@ class Toolchain:
 
     @functools.cache  # noqa: B019
     def runs(self, code: Code, device: str) -> bool:
-        """Whether nvlink links machine code, or ptxas compiles portable code, for a GPU (`90`)."""
+        """True if nvlink links machine code, or ptxas compiles portable code, for a GPU (`90`)."""
         name = next(n for n in (f"{device}a", device) if n in self.architectures["13.5"])
         # nvlink 13.5 wants code of CUDA 12 for sm_90.
         path = code.path.with_name(code.path.name.replace("11.8", "12.9"))

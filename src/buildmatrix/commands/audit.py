@@ -17,12 +17,10 @@ from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import GATES, AuditTotals, Finding, Gate, GateState, TargetResult
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.resolved import Resolved, Unresolved
+from buildmatrix.sources.wheels_on_index import JOBS
 
 if TYPE_CHECKING:
     from buildmatrix.locks.index.reading import Reader
-
-#: Wheels that are read at the same time. Most of the time is spent waiting for an index.
-JOBS = 16
 
 
 def audit(

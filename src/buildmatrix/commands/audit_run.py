@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Progress
-from buildmatrix.commands.audit import JOBS
 from buildmatrix.commands.audit_memory import Audited, AuditedTarget
 from buildmatrix.commands.audit_symbols import (
     ROUNDS,
@@ -42,6 +41,7 @@ from buildmatrix.locks.index.model import (
 )
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.sources.resolved import Resolved
+from buildmatrix.sources.wheels_on_index import JOBS
 
 #: Bytes of tables of symbols, and their part of those beyond lists of files where others wait.
 MOST_FOR_SYMBOLS = 16 << 20

@@ -66,7 +66,7 @@ def chosen_wheels(resolved: Resolved) -> Chosen:
     return Chosen(chosen, without)
 
 
-#: Wheels that are read at the same time.
+#: Wheels that are read at the same time. Most of the time is spent waiting for an index.
 JOBS = 16
 
 
