@@ -47,6 +47,12 @@ from buildmatrix.facts.inventory.listing import (
     may_hide,
     may_matter,
 )
+from buildmatrix.facts.inventory.memory import (
+    FactMemory,
+    PythonMemory,
+    inspect_unless_known,
+    is_known,
+)
 from buildmatrix.facts.inventory.model import (
     PACKAGES,
     Artefact,
@@ -61,8 +67,6 @@ from buildmatrix.facts.inventory.model import (
     encode,
 )
 from buildmatrix.facts.inventory.python_loading import read_python
-from buildmatrix.facts.inventory.python_memory import PythonMemory
-from buildmatrix.facts.inventory.recognition import FactMemory, inspect_unless_known, is_known
 from buildmatrix.facts.inventory.rpm import LARGEST_DATABASE
 from buildmatrix.facts.inventory.system import (
     LARGEST_CACHE,

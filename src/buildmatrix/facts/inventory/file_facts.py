@@ -36,7 +36,7 @@ LARGEST_STARTUP = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes:
-    """The bytes that were read of a file; see `facts.inventory.recognition`."""
+    """The bytes that were read of a file; see `facts.inventory.memory`."""
 
     #: Bytes of the file.
     size: int

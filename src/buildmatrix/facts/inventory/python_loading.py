@@ -10,14 +10,14 @@ from operator import attrgetter
 
 from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing
-from buildmatrix.facts.inventory.model import Distribution, PythonLoad, Unparsed, Unread
-from buildmatrix.facts.inventory.python_memory import (
+from buildmatrix.facts.inventory.memory import (
     PythonAnswer,
     PythonFacts,
     PythonMemory,
     is_unchanged,
     make_answer_key,
 )
+from buildmatrix.facts.inventory.model import Distribution, PythonLoad, Unparsed, Unread
 from buildmatrix.facts.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
 from buildmatrix.facts.inventory.workers import spread
 from buildmatrix.facts.python_imports import Reach

@@ -16,8 +16,7 @@ from typing import Literal
 
 from buildmatrix.facts.inventory.distributions import Ownership
 from buildmatrix.facts.inventory.listing import Listing, distribution_name
-from buildmatrix.facts.inventory.model import Distribution, PythonImport, Unparsed
-from buildmatrix.facts.inventory.python_memory import (
+from buildmatrix.facts.inventory.memory import (
     PythonAnswer,
     PythonFacts,
     PythonMemory,
@@ -25,6 +24,7 @@ from buildmatrix.facts.inventory.python_memory import (
     is_unchanged,
     make_answer_key,
 )
+from buildmatrix.facts.inventory.model import Distribution, PythonImport, Unparsed
 from buildmatrix.facts.python_imports.graph import find_calls_at_import
 from buildmatrix.facts.python_imports.program import Program
 from buildmatrix.facts.python_imports.source import (

@@ -14,13 +14,13 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
 from buildmatrix.facts.inventory.file_facts import FileFacts
+from buildmatrix.facts.inventory.memory import PythonAnswer
 from buildmatrix.facts.inventory.model import SCHEMA
-from buildmatrix.facts.inventory.python_memory import PythonAnswer
 from buildmatrix.facts.trees.archive import changed_ns
 from buildmatrix.facts.trees.base import File
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 
-# Python distributions; see `facts.inventory.python_memory`
+# Python distributions; see `facts.inventory.memory`
 
 
 #: Total bytes of all results; that of torch has 0.2 MB.

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from buildmatrix.facts.inventory.file_facts import FileFacts, ReadBytes
+from buildmatrix.facts.inventory.memory import inspect_unless_known, is_known
 from buildmatrix.facts.inventory.model import Inventory, Stats, SystemPackage, Unread
-from buildmatrix.facts.inventory.recognition import inspect_unless_known, is_known
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import File
 from buildmatrix.images.store import facts
@@ -498,7 +498,7 @@ from pathlib import Path
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
 from buildmatrix.images.store.folder import ByteSeal
-from buildmatrix.facts.inventory.recognition import inspect_unless_known, is_known
+from buildmatrix.facts.inventory.memory import inspect_unless_known, is_known
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import File
 root = Path({str(tree)!r})

@@ -1,15 +1,20 @@
-"""Recognition of files by their bytes, so that their facts are not read again.
+"""Memory of earlier scans: facts of single files, and of the Python files of distributions.
 
 Facts depend on a file's path and size, and on the bytes that the reader asked for. Python files are
 hashed whole, since answers about distributions are stored under these hashes. Of a binary, which
 may be of a gigabyte, the reader skips most; the bytes that it got are sealed.
+
+An answer about a distribution depends on its files and little else. The tree names their bytes, so
+that a distribution of an earlier tree is not parsed again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from hmac import compare_digest
 from typing import Protocol
 
@@ -21,9 +26,14 @@ from buildmatrix.facts.inventory.file_facts import (
     inspect_source,
     is_python,
 )
+from buildmatrix.facts.inventory.model import Binary, PythonImport, PythonLoad, Unparsed
 from buildmatrix.facts.python_imports.source import LARGEST_SEARCHED, runs_at_startup
+from buildmatrix.facts.python_imports.walk import ReachedFrom
 from buildmatrix.facts.trees.archive import BytesSource
 from buildmatrix.facts.trees.base import File, RandomAccess, Tree, defect, reason
+
+# Files, recognized by their bytes
+
 
 #: Bytes read of a file that is sealed. Reading the facts of others again costs little more than
 #: opening them.
@@ -152,3 +162,89 @@ class _Recorder:
         if self._seal is None or len(self._places) > 2 * MOST_READS:
             return None
         return ReadBytes(size, tuple(self._places), self._seal.finish())
+
+
+# The Python files of a distribution
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFacts:
+    """Facts from the Python files of a tree."""
+
+    #: Sorted by path and line.
+    loads: tuple[PythonLoad, ...] = ()
+    unparsed: tuple[Unparsed, ...] = ()
+    imports: tuple[PythonImport, ...] = ()
+    #: Path of a binary to how an import reaches it.
+    reach: Mapping[str, ReachedFrom] = field(default_factory=dict)
+
+    def add_reach(self, binary: Binary) -> Binary:
+        """Return `binary` with its reach."""
+        reached = self.reach.get(binary.path)
+        if reached is None:
+            return binary
+        return replace(binary, reach=reached.reach, reached_from=reached.place or None)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeModule:
+    """A module of the tree."""
+
+    #: The part of a dotted name that is the module.
+    module: str
+    owner: str | None
+    #: True if a call of it may load a library: compiled, or with loading calls.
+    loads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PythonAnswer:
+    """Results about one distribution."""
+
+    facts: PythonFacts
+    #: Bytes of source parsed for it, counted against the limit of a tree.
+    parsed: int = 0
+    #: Dotted name to its module in the tree: the answer depends on these beside the files of the
+    #: distribution.
+    modules: Mapping[str, TreeModule | None] = field(default_factory=dict)
+
+
+class PythonMemory(Protocol):
+    """Answers of earlier scans; `buildmatrix.images.store` has a persistent one."""
+
+    def content(self, file: File) -> bytes | None:
+        """Return a key unique to the bytes of `file`; None if there is none for sure.
+
+        It is the SHA-256 if the file has at most `LARGEST_SEARCHED` bytes.
+        """
+
+    def recall_python(self, key: str) -> PythonAnswer | None:
+        """Return the answer stored under `key`."""
+
+    def keep_python(self, key: str, answer: PythonAnswer) -> None:
+        """Store an answer that depends only on the inputs in `key`, and on its modules."""
+
+
+def is_unchanged(memory: PythonMemory | None, file: File, data: bytes) -> bool:
+    """Return True if `data` are the bytes in an answer's key: a file may change during a scan."""
+    return memory is None or memory.content(file) == hashlib.sha256(data).digest()
+
+
+def make_answer_key(
+    memory: PythonMemory, question: str, facts: Iterable[object], files: Iterable[File]
+) -> str | None:
+    """Return the key of an answer's inputs; None if the bytes of a file have no name.
+
+    `question` names the computation, `facts` (texts and numbers) its inputs beside the `files`.
+    """
+    hasher = hashlib.sha256()
+    # Another Python parses other sources.
+    for word in (question, *sys.version_info[:2], *facts):
+        hasher.update(b"%s\0" % os.fsencode(str(word)))
+    for file in files:
+        content = memory.content(file)
+        if content is None:
+            return None
+        hasher.update(b"\0%s\0%d\0%d\0" % (os.fsencode(file.path), file.size, len(content)))
+        hasher.update(content)
+    return hasher.hexdigest()
