@@ -38,8 +38,6 @@ from buildmatrix.preflight.baseline import (
     describe_accepted,
     read_expectations,
 )
-from buildmatrix.preflight.batch import run_batch
-from buildmatrix.preflight.cold_start import NOT_FROM_WITHIN, run_cold_start
 from buildmatrix.preflight.machine import MachineFiles
 from buildmatrix.preflight.rungs import (
     find_disagreements,
@@ -52,6 +50,7 @@ from buildmatrix.preflight.rungs import (
     waits_for_driver,
 )
 from buildmatrix.preflight.subject import Subject, find_access
+from buildmatrix.preflight.timed_rungs import NOT_FROM_WITHIN, run_batch, run_cold_start
 from buildmatrix.reports.preflight import (
     Check,
     Preflight,

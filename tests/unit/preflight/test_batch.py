@@ -12,7 +12,7 @@ from probing import runner
 
 from buildmatrix.engines.model import RunResult
 from buildmatrix.matrix.model import Position, Smoke
-from buildmatrix.preflight.batch import (
+from buildmatrix.preflight.timed_rungs import (
     REQUIRED_SAMPLES,
     UnreadableResult,
     describe,

@@ -13,8 +13,8 @@ from probing import install, runner
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.engines.model import RunResult
-from buildmatrix.preflight import cold_start
-from buildmatrix.preflight.cold_start import run_cold_start
+from buildmatrix.preflight import timed_rungs
+from buildmatrix.preflight.timed_rungs import run_cold_start
 from buildmatrix.reports.preflight import Check
 
 TORCH = """
@@ -142,7 +142,7 @@ def test_a_start_that_fails_within_a_container_costs_no_other_framework(
 def test_a_container_that_hangs_is_undecided_before_and_failed_after_it_began(
     monkeypatch: pytest.MonkeyPatch, site: Path
 ) -> None:
-    monkeypatch.setattr(cold_start, "EACH_S", 7)
+    monkeypatch.setattr(timed_rungs, "START_EACH_S", 7)
     hangs = RunResult(137, "", timed_out=True)
     (check,) = run_cold_start(lambda *_: hangs, 1, "cpu", load())
     assert (check.state, check.message) == ("undecided", "the probe did not end within 7 s")
@@ -158,7 +158,7 @@ def test_a_container_that_hangs_is_undecided_before_and_failed_after_it_began(
 def test_a_clock_of_another_machine_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, site: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cold_start, "_read_boot_id", lambda: "another")
+    monkeypatch.setattr(timed_rungs, "_read_boot_id", lambda: "another")
     began = time.monotonic()
     check = started(site, tmp_path, 1)
     samples = check.values["samples_s"]

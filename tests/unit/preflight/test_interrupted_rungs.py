@@ -30,7 +30,7 @@ from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from buildmatrix.preflight import run as ladder
-from buildmatrix.preflight.batch import run_batch
+from buildmatrix.preflight.timed_rungs import run_batch
 from buildmatrix.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Facilities, ImageFacts
 from buildmatrix.engines.oci import sandboxes
