@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
 from buildmatrix.base.text import count
 from buildmatrix.commands.options import BuildOptions, SelectionOptions, option
 from buildmatrix.commands.workspace import CommandResult
-from buildmatrix.engines.choice import OCI, engine_for_mirror, is_saved
+from buildmatrix.engines import OCI, engine_for_mirror, is_saved
 from buildmatrix.matrix.model import Spec, Target
 from buildmatrix.reports.formats import RUN
 

@@ -22,7 +22,7 @@ from buildmatrix.base.errors import (
 )
 from buildmatrix.commands.options import CommandOptions, argument, option
 from buildmatrix.commands.workspace import CommandResult
-from buildmatrix.engines.choice import DOCKER, OCI
+from buildmatrix.engines import DOCKER, OCI
 from buildmatrix.matrix.model import RUNGS, Rung
 from buildmatrix.reports.formats import DOCTOR, PREFLIGHT
 

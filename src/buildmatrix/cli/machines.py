@@ -29,7 +29,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import Output, writes
 from buildmatrix.commands.workspace import CommandResult
-from buildmatrix.engines.choice import OCI
+from buildmatrix.engines import OCI
 from buildmatrix.reports.formats import DOCTOR, NODE_CLASSES, PREFLIGHT, names
 
 if TYPE_CHECKING:

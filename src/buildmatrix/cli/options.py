@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem
 from buildmatrix.base.data import replace
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain
-from buildmatrix.engines.choice import AUTO, NAMES
+from buildmatrix.engines import AUTO, NAMES
 from buildmatrix.reports import formats
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import EXIT_OK, ComponentError, UsageError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import safe
-from buildmatrix.engines.choice import AUTO
+from buildmatrix.engines import AUTO, choose_builder, choose_image_engine
 from buildmatrix.reports.formats import Destination, Format, find_format, names, time_of_writing
 
 if TYPE_CHECKING:
@@ -187,17 +187,14 @@ class Workspace(Struct, frozen=True):
 
     def builder(self, name: str | None = None, buildx: str | None = None) -> Engine:
         """Return the engine that builds: the one of that name, or the one that this machine has."""
-        from buildmatrix.engines import choice
-
-        return choice.builder(name or self.engine, buildx, self._own_engine, self.log)
+        return choose_builder(name or self.engine, buildx, self._own_engine, self.log)
 
     def image_engine(self, name: str | None = None) -> Engine:
         """Return the engine whose images are read."""
-        from buildmatrix.engines import choice
         from buildmatrix.sources.state_folder import images_folder
 
         folder = images_folder(self.specification)
-        return choice.keeper(name or self.engine, self._own_engine, folder)
+        return choose_image_engine(name or self.engine, self._own_engine, folder)
 
     def registry(self) -> Registry:
         """Return the reader of images in registries, with the mirrors that this machine's settings

@@ -12,7 +12,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.catalogue.tables import Host
-from buildmatrix.engines.choice import AUTO
+from buildmatrix.engines import AUTO
 from buildmatrix.engines.model import (
     NO_DEVICES,
     DeviceAccess,

@@ -21,7 +21,7 @@ from buildmatrix.base.errors import (
     UsageError,
 )
 from buildmatrix.base.text import printable, shown, size
-from buildmatrix.engines.choice import DOCKER
+from buildmatrix.engines import DOCKER
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, add_lines
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
 

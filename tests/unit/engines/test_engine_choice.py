@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from buildmatrix.engines import choice
+from buildmatrix.engines import choose_builder
 
 OWN = SimpleNamespace(name="oci")
 
@@ -23,7 +23,7 @@ def test_auto_without_a_daemon_is_our_engine_and_warns_where_docker_is_installed
     monkeypatch.setenv("PATH", str(tmp_path))
     said: list[tuple[str, str]] = []
 
-    engine = choice.builder("auto", None, lambda: OWN, lambda *line: said.append(line))
+    engine = choose_builder("auto", None, lambda: OWN, lambda *line: said.append(line))
 
     assert engine is OWN
     ((how, text),) = said
