@@ -18,8 +18,8 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.commands import fix_patches
 from buildmatrix.commands.fixing import fixed, try_fixes
 from buildmatrix.judge.model import Fix, Trial
+from buildmatrix.reports import ci, run_markdown, run_table, sarif, saved
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports import junit, run_markdown, run_table, sarif, saved
 from buildmatrix.reports.formats import RUN, Destination, find_format
 from buildmatrix.reports.run import FixesTried, Report, exit_code
 from buildmatrix.reports.schemas import report as schema
@@ -495,7 +495,7 @@ def test_a_fix_that_failed_is_offered_by_no_format(index: PackageIndex, root: Pa
     report = on_cpu(root)
     assert "tried, and it does not work" in run_table.render(report, width=100, color=False)
     assert "Fix:" not in sarif.render(report)
-    assert "fix: " not in junit.render(report)
+    assert "fix: " not in ci.render_junit(report)
 
 
 # What a fix must not break

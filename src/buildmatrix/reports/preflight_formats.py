@@ -12,7 +12,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, printable
 from buildmatrix.reports import page
-from buildmatrix.reports.junit import Suite, fail, render_suites, skip
+from buildmatrix.reports.ci import Suite, fail, render_suites, skip
 from buildmatrix.reports.markdown import draw, end, fold, plain, rich, state_cell
 from buildmatrix.reports.preflight import (
     Check,

@@ -8,8 +8,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import Finding, Fix, TargetResult
 from buildmatrix.matrix.model import Position, Waiver
+from buildmatrix.reports import ci, run_table
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports import junit, run_table
 from buildmatrix.reports.run import assemble, exit_code
 from buildmatrix.reports.saved import accept
 
@@ -51,7 +51,7 @@ def test_a_report_counts_it_once_and_fails_the_gate_of_each_target() -> None:
     )
     assert "2 failed; 1 error," in run_table.render(report, width=100, color=False)
     assert exit_code(report) == 1
-    assert "lock failed: 1 open finding in rocm" in junit.render(report)
+    assert "lock failed: 1 open finding in rocm" in ci.render_junit(report)
     assert '"also": [\n        "rocm"\n      ]' in as_json.render(report)
     waiver = Waiver("BM106", ("*",), None, None, "moving", "me", date(2030, 1, 1), Position("w", 1))
     accepted = accept(report, [waiver], (), date(2026, 1, 1), "error")

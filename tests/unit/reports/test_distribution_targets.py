@@ -12,7 +12,7 @@ from test_report_formats import finding, result
 from buildmatrix.base.data import replace
 from buildmatrix.commands.diff_sources import read_report_side
 from buildmatrix.judge.model import AuditTotals, Verdict, VerdictName
-from buildmatrix.reports import cyclonedx, json_form, junit, run_html, run_table
+from buildmatrix.reports import ci, cyclonedx, json_form, run_html, run_table
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.reports.saved import merge, parse
 from buildmatrix.reports.summary import list_waste
@@ -98,7 +98,7 @@ def test_one_source_for_two_backends_keeps_its_rows_with_its_renamed_targets() -
 
 
 def test_junit_has_in_each_suite_the_verdict_of_its_target() -> None:
-    root = ElementTree.fromstring(junit.render(report(on(NEW, "ok"), on(OLD, "broken"))))
+    root = ElementTree.fromstring(ci.render_junit(report(on(NEW, "ok"), on(OLD, "broken"))))
     told = {
         suite.get("name"): [
             line.partition(": ")[2]

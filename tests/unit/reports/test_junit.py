@@ -16,7 +16,7 @@ from test_report_formats import finding, report, result
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports import junit
+from buildmatrix.reports import ci
 from buildmatrix.reports.run import Report
 
 SCHEMAS = [
@@ -27,7 +27,7 @@ WHEN = datetime(2026, 11, 22, 23, 5, 6, tzinfo=UTC)
 
 
 def parsed(one: Report) -> ET.Element:
-    text = junit.render(one, time=WHEN)
+    text = ci.render_junit(one, time=WHEN)
     for schema in SCHEMAS:
         schema.assertValid(etree.fromstring(text.encode()))
     root = ET.fromstring(text)
@@ -74,7 +74,7 @@ def test_an_error_fails_with_its_chain_fix_and_line() -> None:
 def test_a_place_is_a_path_in_the_repository_and_a_finding_without_one_has_none() -> None:
     home = PurePath("/home/me/repository")
     bare = finding("BM602", "foreign-environment", chain=(), fingerprint="2" * 32)
-    text = junit.render(report(finding(), bare), time=WHEN, root=home / "sub", top=home)
+    text = ci.render_junit(report(finding(), bare), time=WHEN, root=home / "sub", top=home)
     messages = [item.get("message", "") for item in ET.fromstring(text).iter("failure")]
     assert messages == [
         f"sub/images/requirements/base.in:3: {finding().message}",
@@ -131,7 +131,7 @@ def test_another_reader_counts_the_same(tmp_path: Path) -> None:
     waived = finding("BM101", "foreign-dependency", waived="accepted", fingerprint="1" * 32)
     note = finding("BM501", "foreign-dlopen", severity="note", fingerprint="2" * 32)
     path = tmp_path / "junit.xml"
-    path.write_text(junit.render(report(finding(), waived, note), time=WHEN))
+    path.write_text(ci.render_junit(report(finding(), waived, note), time=WHEN))
     read = JUnitXml.fromfile(str(path))
     (suite,) = read
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (8, 1, 0, 1)
@@ -155,4 +155,4 @@ def test_any_name_gives_xml_that_can_be_read_again(text: str) -> None:
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    assert junit.render(report(finding())) == junit.render(report(finding()))
+    assert ci.render_junit(report(finding())) == ci.render_junit(report(finding()))

@@ -12,8 +12,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge.model import Verdict
+from buildmatrix.reports import ci, run_html, run_markdown, run_table
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports import junit, run_html, run_markdown, run_table
 from buildmatrix.reports.run import Report, exit_code
 from buildmatrix.reports.saved import merge, read
 
@@ -134,7 +134,7 @@ def test_what_was_published_is_told_in_every_format_and_decides_the_exit_code(
     assert "could not be pushed: unauthorized" in text
     assert "| push |" in run_markdown.render(after)
     assert '<th scope="col">push</th>' in run_html.render(after)
-    suite = ElementTree.fromstring(junit.render(after))
+    suite = ElementTree.fromstring(ci.render_junit(after))
     (failed,) = suite.iterfind(".//testcase[@name='gate push']/failure")
     assert "unauthorized" in (failed.text or "")
     only_undecided = replace(before, targets=(replace(before.targets[1], push="undecided"),))

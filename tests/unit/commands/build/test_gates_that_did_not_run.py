@@ -32,7 +32,7 @@ from buildmatrix.judge.model import GATES, ClimbedRung, Gate, GateState, TargetR
 from buildmatrix.locks import status
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.matrix.model import Position, Smoke, bare_spec
-from buildmatrix.reports import junit, run_html, run_markdown, run_table
+from buildmatrix.reports import ci, run_html, run_markdown, run_table
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.state_folder import BuildRecord, State
 
@@ -262,7 +262,7 @@ def test_commands_that_were_left_to_a_device_are_named_and_never_passed() -> Non
         assert '<th scope="col">smoke</th>' in run_html.render(report)
         for text in run_html.render(report), run_markdown.render(report), table(report):
             assert said + id in text
-        assert "not run for lack of a device: warmup (device)" in junit.render(report)
+        assert "not run for lack of a device: warmup (device)" in ci.render_junit(report)
 
 
 def test_the_last_line_of_a_table_is_green_only_where_all_gates_held() -> None:
