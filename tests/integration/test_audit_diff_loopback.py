@@ -17,8 +17,8 @@ from buildmatrix import cli
 from buildmatrix.commands.audit_diff import extract_inputs, reduce_report
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports import run_markdown, run_table, sarif
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.run import Difference, Report, TargetDifference, exit_code
-from buildmatrix.reports.schemas import report as schema
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_sarif_has_the_new_findings_at_their_present_lines(told: Report) -> None
 
 def test_json_fits_its_schema_and_holds_what_came_and_went(told: Report) -> None:
     document = json.loads(as_json.render(told))
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, document_schema("report"))
     found = document["diff"]
     assert found["ref"] == "HEAD"
     assert len(found["commit"]) == 40

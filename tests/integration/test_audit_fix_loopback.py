@@ -20,9 +20,8 @@ from buildmatrix.commands.fixing import fixed, try_fixes
 from buildmatrix.judge.model import Fix, Trial
 from buildmatrix.reports import ci, run_markdown, run_table, sarif, saved
 from buildmatrix.reports import json_form as as_json
-from buildmatrix.reports.formats import RUN, Destination, find_format
+from buildmatrix.reports.formats import RUN, Destination, document_schema, find_format
 from buildmatrix.reports.run import FixesTried, Report, exit_code
-from buildmatrix.reports.schemas import report as schema
 
 
 @pytest.fixture
@@ -473,7 +472,7 @@ def test_every_format_says_what_works_and_what_it_saves(index: PackageIndex, roo
     assert "saves" in text
     assert "```diff\n--- a/base.in" in run_markdown.render(report)
     document = json.loads(as_json.render(report))
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, document_schema("report"))
     assert document["fixes"]["written"] is False
     assert document["fixes"]["saved"][0]["target"] == "cpu:base.in"
 

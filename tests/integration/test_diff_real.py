@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from buildmatrix.engines.process import plain
-from buildmatrix.reports import schemas
+from buildmatrix.reports.formats import document_schema
 
 SITE = "/usr/local/lib/python3.11/site-packages"
 
@@ -36,7 +36,7 @@ def difference(folder: Path, *arguments: object, code: int = 0) -> dict:
     done = buildmatrix(folder, "diff", *arguments, "--format", "json")
     assert done.returncode == code, done.stderr
     found = json.loads(done.stdout)
-    jsonschema.validate(found, schemas.diff())
+    jsonschema.validate(found, document_schema("diff"))
     return found
 
 

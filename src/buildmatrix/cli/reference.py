@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import click
@@ -88,12 +87,6 @@ def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
 
 _DOCUMENTS = ("spec", "report", "diff", "drift", "verdict", "promotion", "verification", "doctor",
               "preflight", "node-classes", "fleet", "fleet-result")  # fmt: skip
-#: Document → where its schema is made, if not in `reports.schemas` by its name.
-_SCHEMAS = {
-    "spec": ("matrix.keys", "schema"),
-    "verdict": ("signing.verdict", "schema"),
-    "doctor": ("reports.schemas", "diagnosis"),
-}
 
 
 @click.command("schema")
@@ -107,10 +100,22 @@ def schema_command(document: str) -> None:
     those of `doctor` and `node-classes check`. `fleet` is the format of `fleet`, and `fleet-result`
     that of one line of its JSON Lines.
     """
-    module, name = _SCHEMAS.get(document, ("reports.schemas", document.replace("-", "_")))
-    schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     # Not looked through for secrets: patterns look like addresses, and all of it is our own.
-    say(json.dumps(schema(), indent=2), JSON_LINE)
+    say(json.dumps(_load_schema(document), indent=2), JSON_LINE)
+
+
+def _load_schema(document: str) -> object:
+    if document == "spec":
+        from buildmatrix.matrix import keys
+
+        return keys.schema()
+    if document == "verdict":
+        from buildmatrix.signing import verdict
+
+        return verdict.schema()
+    from buildmatrix.reports.formats import document_schema
+
+    return document_schema(document)
 
 
 SHELLS = ("bash", "zsh", "fish")

@@ -117,8 +117,8 @@ class Format(Struct, frozen=True):
 
     def _rendered(self, document: object, to: Destination) -> Any:
         if self.preparer:
-            document = _function(self.preparer)(document)
-        render = _function(self.renderer)
+            document = _load(self.preparer)(document)
+        render = _load(self.renderer)
         _, *names = signature(render).parameters
         return render(document, **{name: getattr(to, name) for name in names})
 
@@ -132,10 +132,10 @@ class Format(Struct, frozen=True):
         )
 
 
-def _function(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(f"buildmatrix.reports.{module}"), function)
-    return loaded
+def _load(name: str) -> Any:
+    """Return the function or class `module:name` below `buildmatrix.reports`."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f"buildmatrix.reports.{module}"), attribute)
 
 
 _WHOLE, _ONCE, _BY_LINE = "run:whole", "run:drop_duplicates", "run:flatten_texts"
@@ -243,3 +243,27 @@ def names(formats: Sequence[Format]) -> tuple[str, ...]:
 def find_format(formats: Sequence[Format], name: str) -> Format:
     """One of the formats. Raises `StopIteration` for a name that none of them has."""
     return next(item for item in formats if item.name == name)
+
+
+#: Classes of the documents that commands write, with the titles of their schemas. `report` is that
+#: of `audit`, `build` and `scan`, `drift` that of `diff --targets`, and `fleet-result` a line.
+_SCHEMAS = {
+    "report": ("run:Report", "A report of buildmatrix"),
+    "diff": ("diff:Comparison", "A comparison of buildmatrix"),
+    "drift": ("diff:Drifts", "Drift between the targets of buildmatrix"),
+    "promotion": ("verify:Promotion", "A promotion of buildmatrix"),
+    "verification": ("verify:Verification", "A verification of buildmatrix"),
+    "doctor": ("doctor:Diagnosis", "A diagnosis of buildmatrix"),
+    "node-classes": ("doctor:NodeClassCheck", "Node classes checked by buildmatrix"),
+    "preflight": ("preflight:Preflight", "A preflight of buildmatrix"),
+    "fleet": ("fleet_documents:FleetDocument", "A fleet judged by buildmatrix"),
+    "fleet-result": ("fleet:FleetResult", "One image of a fleet judged by buildmatrix"),
+}
+
+
+def document_schema(document: str) -> dict[str, Any]:
+    """Return the JSON schema of a document, by its name in `buildmatrix schema`."""
+    from buildmatrix.reports.json_form import schema
+
+    name, title = _SCHEMAS[document]
+    return schema(_load(name), title)

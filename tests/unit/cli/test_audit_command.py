@@ -14,7 +14,7 @@ from index import IndexServer
 from loopback import answering
 
 from buildmatrix import cli
-from buildmatrix.reports.schemas import report as schema
+from buildmatrix.reports.formats import document_schema
 
 LOCK = "pylock.toml"
 
@@ -68,7 +68,7 @@ def test_a_clean_lock_ends_with_0_for_every_backend(locked: Locked, capsys) -> N
     code, out, _ = run(capsys, LOCK, "--format", "json")
     assert code == 0
     report = json.loads(out)
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, document_schema("report"))
     assert report["findings"] == report["unread"] == []
     assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
 

@@ -15,7 +15,7 @@ from built_targets import leave_built
 from buildmatrix import cli
 from buildmatrix.commands import diff_sources as diff_sides
 from buildmatrix.facts.inventory.model import Distribution, Inventory, Stats
-from buildmatrix.reports import schemas
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.sources.state_folder import FOLDER, State
 
 #: A real extension module.
@@ -70,7 +70,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
     code, out, err = run(capsys, *arguments, "--format", "json")
     assert code == 0, err
     found = json.loads(out)
-    jsonschema.validate(found, schemas.diff())
+    jsonschema.validate(found, document_schema("diff"))
     return found
 
 
@@ -269,7 +269,7 @@ def test_drift_between_the_locks_of_targets_is_told_with_who_asked(
     assert "2 targets: 1 distribution without a reason" in out
     assert run(capsys, "--targets", "--offline", "--fail-on", "warning")[0] == 1
     code, out, _ = run(capsys, "--targets", "--offline", "--format", "json")
-    jsonschema.validate(json.loads(out), schemas.drift())
+    jsonschema.validate(json.loads(out), document_schema("drift"))
 
 
 # Bad input

@@ -8,7 +8,7 @@ from typing import Any
 
 from document_blocks import ROOT, blocks_of
 
-from buildmatrix.reports.schemas import report
+from buildmatrix.reports.formats import document_schema
 
 
 def keys(schema: Any) -> Iterator[str]:
@@ -33,4 +33,4 @@ def test_every_key_of_the_block_is_one_of_a_report() -> None:
     # Tables whose keys are gates, vendors, code, bases and holders.
     free = {"lock", "build", "scan", "smoke", "nvidia"}
     assert len(shown) > 100
-    assert shown - free <= set(keys(report()))
+    assert shown - free <= set(keys(document_schema("report")))

@@ -11,8 +11,8 @@ from buildmatrix.judge.model import AuditTotals, Finding, TargetResult, Verdict
 from buildmatrix.judge.registry import BY_CODE
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports import run_markdown, run_table, sarif, saved
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.run import Report, assemble, exit_code
-from buildmatrix.reports.schemas import report as schema
 from buildmatrix.reports.summary import list_waste
 
 LINE = "images/requirements.in:3"
@@ -116,7 +116,7 @@ def test_the_requirement_line_is_where_code_hosts_show_it() -> None:
 
 def test_the_json_fits_its_schema_and_can_be_read_back(tmp_path) -> None:
     text = as_json.render(report())
-    jsonschema.validate(json.loads(text), schema())
+    jsonschema.validate(json.loads(text), document_schema("report"))
     assert json.loads(text)["targets"][0]["audit"]["foreign_download"] == 2_900_000_000
     assert json.loads(text)["distributions"][0]["depth"] == "listing"
     path = tmp_path / "report.json"

@@ -11,7 +11,7 @@ from fleet_cases import fleet, later, results
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
-from buildmatrix.reports import fleet_documents, schemas
+from buildmatrix.reports import fleet_documents
 from buildmatrix.reports.fleet import (
     FleetFinding,
     FleetFit,
@@ -20,7 +20,7 @@ from buildmatrix.reports.fleet import (
     FleetResult,
 )
 from buildmatrix.reports.fleet_assembly import assemble
-from buildmatrix.reports.formats import FLEET, Destination, find_format
+from buildmatrix.reports.formats import FLEET, Destination, document_schema, find_format
 
 DIGEST = "sha256:" + "0" * 64
 RESULT = FleetResult(
@@ -132,7 +132,7 @@ def test_a_document_is_read_as_the_report_that_was_written() -> None:
 
 @pytest.mark.parametrize("report", [fleet(120), later(120), made()])
 def test_a_document_fits_its_schema(report: FleetReport) -> None:
-    schema = schemas.fleet()
+    schema = document_schema("fleet")
     jsonschema.Draft202012Validator.check_schema(schema)
     value = json.loads(text_of(report))
     jsonschema.Draft202012Validator(schema).validate(value)
@@ -179,7 +179,7 @@ def test_lines_are_read_as_they_were_written() -> None:
 
 
 def test_a_line_fits_its_schema_and_says_first_what_it_is() -> None:
-    validator = jsonschema.Draft202012Validator(schemas.fleet_result())
+    validator = jsonschema.Draft202012Validator(document_schema("fleet-result"))
     for text in fleet_documents.render_lines(fleet(60)).splitlines():
         assert text.startswith('{"schema": "buildmatrix/fleet-result/1"')
         validator.validate(json.loads(text))

@@ -42,7 +42,7 @@ def test_every_format_can_be_loaded_and_has_one_name(table: tuple[Format, ...]) 
     assert len(set(names(table))) == len(table)
     for one in table:
         for function in filter(None, (one.renderer, one.preparer)):
-            assert callable(formats._function(function))
+            assert callable(formats._load(function))
 
 
 def test_a_format_gets_what_it_needs_and_no_more() -> None:

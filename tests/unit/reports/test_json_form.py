@@ -17,7 +17,7 @@ from test_saved_difference import compared
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.judge.model import Advisory, Fix, Gate, GateState, SpecChange, TargetResult, Trial
-from buildmatrix.reports import saved, schemas
+from buildmatrix.reports import saved
 from buildmatrix.reports.diff import (
     ArchitectureChange,
     ChangedFinding,
@@ -38,6 +38,7 @@ from buildmatrix.reports.diff import (
     VendorChange,
     VerdictChange,
 )
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.json_form import dumps, parse, plain, render
 from buildmatrix.reports.run import FixesTried, Report, Saved
 
@@ -83,9 +84,9 @@ def whole_drifts() -> Drifts:
 
 
 DOCUMENTS = (
-    (whole_report(), schemas.report()),
-    (whole_comparison(), schemas.diff()),
-    (whole_drifts(), schemas.drift()),
+    (whole_report(), document_schema("report")),
+    (whole_comparison(), document_schema("diff")),
+    (whole_drifts(), document_schema("drift")),
 )
 
 

@@ -16,9 +16,9 @@ from buildmatrix.judge.model import GATES, Finding, Fix, GateState, TargetResult
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports import preflight_formats, run_html, run_markdown, run_table, sarif
 from buildmatrix.reports import preflight_formats as preflight_html
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.preflight import Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.run import Report, ReportTool, assemble, exit_code
-from buildmatrix.reports.schemas import report as schema
 
 PATH = "usr/lib/python3.11/site-packages/xgboost/lib/libxgboost.so"
 
@@ -185,21 +185,21 @@ def test_a_clean_run_is_zero() -> None:
 
 
 def test_json_fits_its_own_schema_with_everything_and_with_nothing() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(document_schema("report"))
     full = report(
         finding(),
         finding("BM902", "unread-file", distribution=None, path=None, fix=None),
         inventories=[Inventory(unread=(Unread("a", "b"),))],
     )
     for one in (full, Report("lock:a.toml")):
-        jsonschema.validate(json.loads(as_json.render(one)), schema())
+        jsonschema.validate(json.loads(as_json.render(one)), document_schema("report"))
 
 
 def test_the_schema_refuses_what_the_contract_does_not_have() -> None:
     document = json.loads(as_json.render(report(finding())))
     document["findings"][0]["severity"] = "fatal"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, schema())
+        jsonschema.validate(document, document_schema("report"))
 
 
 def test_json_holds_what_the_contract_promises_in_its_order() -> None:

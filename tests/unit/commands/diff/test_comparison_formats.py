@@ -23,10 +23,11 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff import compare
 from buildmatrix.commands.drift import find_drifts
 from buildmatrix.facts.inventory.model import Layer, Unread
-from buildmatrix.reports import diff_sections, schemas
+from buildmatrix.reports import diff_sections
 from buildmatrix.reports import json_form as comparison_json
 from buildmatrix.reports.diff import Comparison, Drifts
 from buildmatrix.reports.diff_sections import MOST
+from buildmatrix.reports.formats import document_schema
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def table(comparison: Comparison, **options: bool) -> str:
 def test_the_json_is_what_its_schema_says(everything: Comparison) -> None:
     for one in (everything, compare(judged(), judged())):
         document = json.loads(comparison_json.render(one))
-        jsonschema.validate(document, schemas.diff())
+        jsonschema.validate(document, document_schema("diff"))
     assert document["schema"] == "buildmatrix/diff/1"
     assert document["libraries"] is None, "what was not compared is null"
 
@@ -164,7 +165,7 @@ def test_drift_is_told_with_its_chains_in_every_format(drift: Drifts) -> None:
     text = diff_sections.render_drift_table(drift, width=100, color=False)
     page = diff_sections.render_drift_markdown(drift)
     document = json.loads(comparison_json.render(drift))
-    jsonschema.validate(document, schemas.drift())
+    jsonschema.validate(document, document_schema("drift"))
     assert "base.in:9 -> numpy 2.1.0" in text
     assert "rocm6.4-a: no wheel" in text and "rocm6.4-a: no wheel" in page
     assert "2 targets: 1 distribution without a reason, 1 with one, 0 the same" in text

@@ -20,7 +20,7 @@ from buildmatrix.images.documents import INDEX, MANIFEST, ImageIndex, Manifest, 
 from buildmatrix.judge.model import Acceptance, Finding, StagedImage, TargetResult
 from buildmatrix.net.addresses import RequestError
 from buildmatrix.net.registry_mirrors import Reference
-from buildmatrix.reports import schemas
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.reports.saved import read
@@ -73,7 +73,7 @@ def promoted(
     options = PromoteOptions([], fail_on=fail_on)
     promotion, code = promote(registry, reports, options, TODAY, notes)
     document = json.loads(as_json(promotion))
-    jsonschema.validate(document, schemas.promotion(), cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(document, document_schema("promotion"), cls=jsonschema.Draft202012Validator)
     assert render_promotion(promotion, width=80, color=False)
     assert promotion.promoted == (code == 0)
     return promotion, code, notes.said

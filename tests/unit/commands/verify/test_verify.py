@@ -35,7 +35,7 @@ from buildmatrix.images.documents import (
 )
 from buildmatrix.judge.model import Acceptance
 from buildmatrix.net.registry_mirrors import Reference
-from buildmatrix.reports import schemas
+from buildmatrix.reports.formats import document_schema
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify import Verification, render
 from buildmatrix.signing import documents, verdict
@@ -85,7 +85,9 @@ def attached(
 def asked(registry: MemoryRegistry, demands: AdmissionDemands = DEMANDS) -> Verification:
     found = verify(registry, str(IMAGE), IMAGE, demands)
     document = json.loads(as_json(found))
-    jsonschema.validate(document, schemas.verification(), cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(
+        document, document_schema("verification"), cls=jsonschema.Draft202012Validator
+    )
     assert render(found, width=80, color=False)
     return found
 
