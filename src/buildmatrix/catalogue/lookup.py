@@ -239,6 +239,16 @@ def image(reference: str, catalogue: Catalogue) -> str | None:
     return None
 
 
+def find_backend(name: str, catalogue: Catalogue) -> str:
+    """Return the backend with this name or alias. Raises `UsageError`."""
+    if name in catalogue.backends:
+        return name
+    for entry in catalogue.backends.values():
+        if name in entry.aliases:
+            return entry.name
+    raise unknown_backend(name, catalogue.backends)
+
+
 def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
     """Return the error for a backend that is none of `backends`."""
     names = ", ".join(sorted(backends))

@@ -13,9 +13,8 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.text import listing
-from buildmatrix.catalogue.listing import find_backend
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.lookup import BackendBuild, backend_build, first_base
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build, find_backend, first_base
 from buildmatrix.commands.init_locked import LockedPart, LockedProject, read_locked
 from buildmatrix.commands.init_sections import (
     NO_ANSWERS,

@@ -11,9 +11,9 @@ import pytest
 from buildmatrix import cli
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
-from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
+from buildmatrix.cli.reference import list_entries
 from buildmatrix.commands.init import first_spec
 from buildmatrix.engines.dockerfile import (
     add_build_parts,
@@ -129,7 +129,7 @@ def test_what_is_known_of_every_backend_can_be_listed() -> None:
     silent = [
         name
         for name, build in BUILDS.items()
-        if build.runs and "\nruns" not in "".join(lines(CATALOGUE, name))
+        if build.runs and "\nruns" not in "".join(list_entries(CATALOGUE, name))
     ]
     assert silent == []
 
