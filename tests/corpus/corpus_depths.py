@@ -23,7 +23,7 @@ from corpus_truth import BACKENDS, read_truth
 from packaging.utils import parse_wheel_filename
 
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import judge_for
 from buildmatrix.commands.audit_target import Merger, judge_target, start
 from buildmatrix.judge.judging import Judgement
 from buildmatrix.judge.model import Finding, Verdict

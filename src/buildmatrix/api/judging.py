@@ -34,7 +34,7 @@ from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports.formats import DIFF, DRIFT, RUN, WHY
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.audit_session import Results
+    from buildmatrix.commands.audit import Results
     from buildmatrix.judge.judging import Judge
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.diff import Comparison, Drifts
@@ -109,7 +109,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
     What could not be resolved or read is in the report, and its exit code in the result. Raises a
     `BuildmatrixError` where there is no report at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.audit_session import (
+    from buildmatrix.commands.audit import (
         AuditInputs,
         AuditSession,
         check_usable,

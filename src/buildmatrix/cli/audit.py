@@ -56,7 +56,7 @@ def audit_command(
     resolved for each backend.
     """
     from buildmatrix.api.judging import audit
-    from buildmatrix.commands.audit_session import share_one_heap
+    from buildmatrix.commands.audit import share_one_heap
     from buildmatrix.sources.resolved import spec_targets
 
     sources = (*list_sources(options.sources), *(f"requirements:{file}" for file in requirements))

@@ -14,7 +14,7 @@ from pathlib import Path
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.text import listing
-from buildmatrix.commands.audit_session import AuditInputs, AuditSession, Results, common_python
+from buildmatrix.commands.audit import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.commands.diff import compare
 from buildmatrix.commands.diff_contents import Side
 from buildmatrix.commands.diff_sources import add_lock

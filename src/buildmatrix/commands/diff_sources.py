@@ -20,8 +20,7 @@ from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.audit import audit
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import audit, judge_for
 from buildmatrix.commands.diff_contents import (
     HeldDistribution,
     Side,

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_sdist_name, parse_version
-from buildmatrix.commands.audit_session import Results
+from buildmatrix.commands.audit import Results
 from buildmatrix.judge.model import Finding, Trial
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Reader

@@ -17,7 +17,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_requirement
 from buildmatrix.base.toml import written
-from buildmatrix.commands.audit_session import AuditInputs
+from buildmatrix.commands.audit import AuditInputs
 from buildmatrix.judge.model import Finding, Fix, SpecChange, Trial
 from buildmatrix.locks.edits import (
     CannotAmend,

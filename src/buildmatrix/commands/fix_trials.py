@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from buildmatrix.base.child import scratch
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.commands.audit_session import (
+from buildmatrix.commands.audit import (
     AuditInputs,
     AuditSession,
     Results,

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
-from buildmatrix.commands.audit_session import (
+from buildmatrix.commands.audit import (
     AuditInputs,
     AuditSession,
     Results,

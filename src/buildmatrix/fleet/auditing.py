@@ -19,8 +19,7 @@ from buildmatrix.base.errors import BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.text import count, printable
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.audit import audit
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import audit, judge_for
 from buildmatrix.fleet.context import WorkerContext, find_context
 from buildmatrix.fleet.declaring import SPECIFICATION, CachedAudits, summarize_answer
 from buildmatrix.fleet.judging import shorten_finding, sum_vendor_bytes

@@ -15,8 +15,7 @@ from index import IndexServer
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit import audit
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import audit, judge_for
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.judging import Judge
 from buildmatrix.locks.index.client import Client

@@ -14,7 +14,7 @@ import pytest
 from package_index import PackageIndex, serve
 
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit_session import AuditInputs, AuditSession, judge_for
+from buildmatrix.commands.audit import AuditInputs, AuditSession, judge_for
 from buildmatrix.commands.options import AuditOptions
 from buildmatrix.commands.workspace import Workspace
 from buildmatrix.locks.index.client import Client

@@ -451,8 +451,7 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
 
     from buildmatrix.base.errors import UndecidedError
     from buildmatrix.base.progress import Silent
-    from buildmatrix.commands.audit import audit
-    from buildmatrix.commands.audit_session import judge_for
+    from buildmatrix.commands.audit import audit, judge_for
     from buildmatrix.matrix.model import bare_target
     from buildmatrix.sources.resolved import Resolved, Unresolved
 

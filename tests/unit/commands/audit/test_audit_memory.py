@@ -10,7 +10,7 @@ from audit_index import Locked, library
 
 from buildmatrix.base.data import replace
 from buildmatrix.commands import audit_run
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import judge_for
 from buildmatrix.matrix.document import Position
 from buildmatrix.matrix.model import Waiver, bare_spec
 from buildmatrix.reports.run import Report

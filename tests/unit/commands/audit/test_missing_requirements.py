@@ -21,8 +21,7 @@ from packaging.utils import canonicalize_name
 from rulecases import only
 
 from buildmatrix.base.progress import Silent
-from buildmatrix.commands.audit import audit
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import audit, judge_for
 from buildmatrix.locks.index.client import Client
 from buildmatrix.locks.index.wheels import WheelReader
 from buildmatrix.locks.uv import find_uv

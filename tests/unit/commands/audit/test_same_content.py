@@ -12,7 +12,7 @@ import pytest
 from audit_index import CUDART, Locked, noise
 from elf_images import Image, Part, fat_binary, fat_entry
 
-from buildmatrix.commands.audit_session import judge_for
+from buildmatrix.commands.audit import judge_for
 from buildmatrix.facts.inventory.collect import collect
 from buildmatrix.facts.trees.archive import DirectoryTree
 from buildmatrix.facts.trees.base import Tree
