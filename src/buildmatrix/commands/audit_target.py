@@ -13,7 +13,6 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit_symbols import Edge, add_tables
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
-from buildmatrix.facts.inventory.merge import MergedPaths, merge
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
 from buildmatrix.facts.loader import Resolution
 from buildmatrix.judge.certainty import (
@@ -46,7 +45,7 @@ from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.requires import add_askers, find_missing
 from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.sources.wheels_on_index import chosen_wheels
+from buildmatrix.sources.wheels_on_index import MergedPaths, chosen_wheels, merge
 
 
 class Merged(Struct, frozen=True):

@@ -30,7 +30,6 @@ from buildmatrix.commands.diff_contents import (
 from buildmatrix.commands.inspect import sum_shares
 from buildmatrix.commands.options import DiffOptions
 from buildmatrix.commands.why import load_or_make
-from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Inventory, Unread
 from buildmatrix.judge.acceptance import (
     apply_policy,
@@ -51,6 +50,7 @@ from buildmatrix.sources.local import SavedReport, is_wheel_label
 from buildmatrix.sources.model import Declared, Facts, Installed, ReadingOptions, Source
 from buildmatrix.sources.wheels_on_index import (
     chosen_wheels,
+    merge,
     own_target,
     read_wheels,
     resolved_for,

@@ -8,12 +8,12 @@ from layer_archives import Blobs, configuration, link, of_folder, of_layers, tar
 from test_merged_layers import SITE, metadata
 
 from buildmatrix.base.data import replace
-from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import Statements, encode
 from buildmatrix.images.image import LayerReader
 from buildmatrix.images.store import decode
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.images.store.facts import FactCache
+from buildmatrix.sources.wheels_on_index import merge
 
 FILES = [
     *metadata("demo", "demo/version.py", "demo/other.py", "demo/linked_version.py"),

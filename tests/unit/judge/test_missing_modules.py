@@ -9,7 +9,6 @@ from auditcases import subject
 from rulecases import codes, image, of_image, only, pin, target, verdict
 
 from buildmatrix.base.data import replace
-from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import (
     Artefact,
     Distribution,
@@ -20,6 +19,7 @@ from buildmatrix.facts.inventory.model import (
 )
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.judge.judging import judge_wheels
+from buildmatrix.sources.wheels_on_index import merge
 
 
 def importing(module: str, *others: str) -> Inventory:

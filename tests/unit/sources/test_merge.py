@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from buildmatrix.facts.elf.model import Elf
-from buildmatrix.facts.inventory.merge import merge
 from buildmatrix.facts.inventory.model import (
     Binary,
     ClosedFile,
@@ -15,6 +14,7 @@ from buildmatrix.facts.inventory.model import (
 )
 from buildmatrix.facts.loader import resolve
 from buildmatrix.facts.trees.wheel import Member
+from buildmatrix.sources.wheels_on_index import merge
 
 
 def elf(**fields: object) -> Elf:
