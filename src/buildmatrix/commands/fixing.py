@@ -21,7 +21,6 @@ from buildmatrix.commands.audit import (
     common_python,
     target_of,
 )
-from buildmatrix.commands.fix_advice import ChangedModules, look_up
 from buildmatrix.commands.fix_patches import (
     CannotWrite,
     Case,
@@ -35,7 +34,7 @@ from buildmatrix.commands.fix_patches import (
     write_to_source,
     write_to_spec,
 )
-from buildmatrix.commands.fix_trials import Attempt, Bench
+from buildmatrix.commands.fix_trials import Attempt, Bench, ChangedModules, look_up
 from buildmatrix.judge.model import Trial
 from buildmatrix.reports.run import FixesTried, Report, Saved
 from buildmatrix.sources.parse import parse_declared

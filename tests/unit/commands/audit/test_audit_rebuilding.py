@@ -6,7 +6,7 @@ import pytest
 from rulecases import lock, pin, target
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.commands.fix_advice import look_up
+from buildmatrix.commands.fix_trials import look_up
 from buildmatrix.judge.model import Finding, Fix, Trial
 from buildmatrix.sources.resolved import Resolved
 
