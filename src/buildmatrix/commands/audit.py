@@ -14,7 +14,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import shown
-from buildmatrix.commands.audit_memory import Audited, AuditedTarget, AuditMemory
+from buildmatrix.commands.audit_run import Audited, AuditedTarget, AuditMemory, AuditRun
 from buildmatrix.commands.options import AuditOptions
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.acceptance import FailOn
@@ -22,7 +22,7 @@ from buildmatrix.judge.advisories import AdvisoryOptions, pending_advisories
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import merge_stale_locks
 from buildmatrix.judge.model import GATES, AuditTotals, Finding, Gate, GateState, TargetResult
-from buildmatrix.locks.index.reading import Reader
+from buildmatrix.locks.index.reading import Reader, Readings
 from buildmatrix.matrix.model import Spec, Target, Waiver, bare_spec
 from buildmatrix.reports.run import Report, assemble
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
@@ -69,9 +69,6 @@ def audit(
         # What `strict` reads depends on waivers.
         audited = None if strict else memory.load()
         if audited is None:
-            from buildmatrix.commands.audit_run import AuditRun
-            from buildmatrix.locks.index.reading import Readings
-
             run = AuditRun(resolved, Readings(reader, jobs, progress), judge)
             run.read_and_judge(deep=deep, strict=strict)
             audited = run.results()
