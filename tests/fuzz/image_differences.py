@@ -35,7 +35,7 @@ import msgspec
 from go_oracle import COMPILERS, compile_oracle
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.images import documents
 from buildmatrix.images.documents import (
     Descriptor,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import check_spelling, parse_json
+from buildmatrix.base.strict import check_spelling, parse_json
 from buildmatrix.base.text import listing, printable
 from buildmatrix.base.threads import prepare_type
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import decode_json
+from buildmatrix.base.strict import decode_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool, safe_path
 from buildmatrix.facts.trees.archive_layers import LayeredTree

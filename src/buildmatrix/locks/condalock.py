@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
-from buildmatrix.base.strict_yaml import Table, Value, YamlError, parse_yaml
+from buildmatrix.base.strict import Table, Value, YamlError, parse_yaml
 from buildmatrix.base.text import listing, path_in, without_login
 from buildmatrix.facts.inventory.conda import CONDA, CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Distribution, Unread

@@ -15,7 +15,7 @@ from msgspec import Struct
 from packaging.utils import canonicalize_name
 
 from buildmatrix.base.errors import Problem, SpecError
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.base.toml import mapping, string, tables
 from buildmatrix.locks.lines import check_count, decode, load_toml, read_bytes, table_lines
 from buildmatrix.locks.model import LeftOut, Lock, Package

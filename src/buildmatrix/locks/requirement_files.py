@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.parsing import parse_specifiers
-from buildmatrix.base.strict_yaml import YamlError, yaml_errors
+from buildmatrix.base.strict import YamlError, yaml_errors
 from buildmatrix.base.text import without_login
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.locks.lines import (

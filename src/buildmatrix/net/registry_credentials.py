@@ -26,7 +26,7 @@ from urllib.parse import quote_plus
 from msgspec import Struct
 
 from buildmatrix.base import child
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.net.registry_mirrors import DOCKER_HUB, Reference

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 from buildmatrix.base import toml
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.base.text import printable
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.images.documents import Descriptor

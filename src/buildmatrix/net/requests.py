@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.net.addresses import (
     READING_METHODS,
     HttpAddress,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from buildmatrix import __version__
 from buildmatrix.base.data import field_names, is_record
-from buildmatrix.base.strict_json import check_spelling, parse_json
+from buildmatrix.base.strict import check_spelling, parse_json
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.judge.model import IF_KNOWN, IN_MEMORY, Finding
 from buildmatrix.judge.registry import RULES

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import decode_json
+from buildmatrix.base.strict import decode_json
 from buildmatrix.images.documents import (
     CONFIGURATION,
     EMPTY,

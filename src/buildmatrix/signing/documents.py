@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.base.strict_json import decode_json
+from buildmatrix.base.strict import decode_json
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.files import read_at_most
 

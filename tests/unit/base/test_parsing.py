@@ -18,7 +18,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename
 from packaging.version import InvalidVersion
 
 import buildmatrix
-from buildmatrix.base import parsing, strict_json, toml
+from buildmatrix.base import parsing, strict, toml
 
 DIGITS = "9" * 5000
 DEEP = "(" * 3000
@@ -50,7 +50,7 @@ def test_text_is_read_or_refused_by_the_exception_that_is_promised(text: str) ->
     for read, error in (
         (parsing.parse_wheel_name, InvalidWheelFilename),
         (parsing.parse_sdist_name, InvalidSdistFilename),
-        (strict_json.parse_json, json.JSONDecodeError),
+        (strict.parse_json, json.JSONDecodeError),
         (toml.loads, toml.TomlError),
     ):
         with suppress(error):
@@ -99,15 +99,15 @@ def test_text_is_read_or_refused_by_the_exception_that_is_promised(text: str) ->
 )
 def test_json_that_readers_take_for_different_values_is_no_json(text, why: str) -> None:
     with pytest.raises(json.JSONDecodeError, match=why):
-        strict_json.parse_json(text)
+        strict.parse_json(text)
 
 
 def test_json_is_read_as_it_is_written() -> None:
     value = {"a": ['\u00fc\U0001f600"\\/', 1.5, -(1 << 63), (1 << 64) - 1, True, None, {"A": {}}]}
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert strict_json.parse_json(text) == strict_json.parse_json(text.encode()) == value
-    assert strict_json.parse_json("[" * 200 + "]" * 200)
-    assert strict_json.parse_json('"\\u0022"') == '"'
+        assert strict.parse_json(text) == strict.parse_json(text.encode()) == value
+    assert strict.parse_json("[" * 200 + "]" * 200)
+    assert strict.parse_json('"\\u0022"') == '"'
 
 
 @dataclass
@@ -135,10 +135,10 @@ class Outer:
 )
 def test_a_key_that_go_takes_for_another_is_refused(text: str, key: str | None) -> None:
     if key is None:
-        assert strict_json.decode_json(text.encode(), Outer).inner == Inner(free={"Name": ""})
+        assert strict.decode_json(text.encode(), Outer).inner == Inner(free={"Name": ""})
     else:
         with pytest.raises(ValueError, match=f"{key}' differs from '{key.lower()}' in case only"):
-            strict_json.decode_json(text.encode(), Outer)
+            strict.decode_json(text.encode(), Outer)
 
 
 @pytest.mark.parametrize("value", [DIGITS, "[" * 100_000, f"-{DIGITS}", "0x" + "f" * 5000])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from buildmatrix.base import strict_yaml
-from buildmatrix.base.strict_yaml import Table, YamlError, parse_yaml
+from buildmatrix.base import strict
+from buildmatrix.base.strict import Table, YamlError, parse_yaml
 
 DOCUMENT = """\
 # a comment
@@ -77,7 +77,7 @@ def test_what_readers_take_differently_is_refused(text: str, said: str, line: in
 
 
 def test_a_document_of_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_yaml, "MOST_VALUES", 1000)
+    monkeypatch.setattr(strict, "MOST_VALUES", 1000)
     assert parse_yaml("[" + "a," * 999 + "]") == ["a"] * 999
     with pytest.raises(YamlError, match="more than 1,000 values"):
         parse_yaml("[" + "a," * 1000 + "]")

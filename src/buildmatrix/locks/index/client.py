@@ -26,7 +26,7 @@ from msgspec import Struct
 from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.strict_json import parse_json
+from buildmatrix.base.strict import parse_json
 from buildmatrix.base.text import recall_urls
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.files import read_at_most
