@@ -13,8 +13,6 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.options import ScanOptions
-from buildmatrix.commands.scan import scan
 from buildmatrix.commands.why import make_graph
 from buildmatrix.explore.model import (
     Exploration,
@@ -417,12 +415,9 @@ def make_exploration(
         declared = replace(bare_spec(bare), catalogue=paths), bare
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    if declared is not None and of_wheels and facts.lock is not None:
-        findings, verdicts = _judge_wheels(facts.inventory, facts.lock, *declared, today)
-    elif declared is not None:
-        options = ScanOptions(facts.label, backend=chosen, fail_on="never")
-        report = scan(facts, options, today, declared=declared)
-        findings, verdicts = report.findings, report.distributions
+    if declared is not None:
+        lock = facts.lock if of_wheels else None
+        findings, verdicts = _judge(facts.inventory, lock, *declared, today)
     catalogue = load(facts.catalogue or files)
     parted = split_leftovers(facts.inventory, catalogue)
     source = make_graph(facts)
@@ -446,13 +441,16 @@ def make_exploration(
     )
 
 
-def _judge_wheels(
-    inventory: Inventory, lock: Lock, spec: Spec, target: Target, today: date
+def _judge(
+    inventory: Inventory, lock: Lock | None, spec: Spec, target: Target, today: date
 ) -> Judgement:
-    """Return an audit's findings and verdicts for the same wheels, as far as they were read."""
+    """Return findings and verdicts: those of a scan, or with a `lock` of an audit of its wheels."""
     judge = Judge(spec, "never", today)
     if target.backend not in judge.backends:
         raise unknown_backend(target.backend, judge.backends)
+    if lock is None:
+        judgement = judge.image(target, inventory, None)
+        return judgement.findings, judgement.verdicts
     items = judge.evidence(inventory)
     findings, verdicts = judge.wheels(
         wheels(target, inventory, items, lock, judge.catalogue, judge.policy, downloads={})
