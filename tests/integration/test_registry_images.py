@@ -16,9 +16,9 @@ import pytest
 from components import missing
 from layer_archives import differences, of_folder
 
+from buildmatrix.api.judging import judge_facts
 from buildmatrix.base.data import replace
 from buildmatrix.commands.options import ScanOptions
-from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.process import plain
 from buildmatrix.facts.inventory.model import Inventory
@@ -182,7 +182,7 @@ def test_a_fleet_says_of_an_image_what_a_scan_says(
             failed = [layer for layer in task.unread if read_layer(asked, layer).error]
             (result,) = judge_image(asked, task).results
             options = ScanOptions(name, backend=backend)
-            report = scan(facts(f"registry:{name}"), options, settings.today)
+            report = judge_facts(facts(f"registry:{name}"), options, settings.today)
             (target,) = report.targets
             composition = target.composition
             assert composition is not None and failed == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
@@ -36,10 +36,12 @@ from buildmatrix.reports.formats import DIFF, DRIFT, RUN, WHY
 if TYPE_CHECKING:
     from buildmatrix.commands.audit import Results
     from buildmatrix.judge.judging import Judge
+    from buildmatrix.locks.model import Lock
     from buildmatrix.matrix.model import Spec, Target
     from buildmatrix.reports.diff import Comparison, Drifts
     from buildmatrix.reports.run import Report
     from buildmatrix.reports.why import Answer
+    from buildmatrix.sources.model import Facts
 
 
 def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
@@ -179,7 +181,6 @@ def scan(options: ScanOptions) -> CommandResult[Report]:
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.scan import scan as judge
     from buildmatrix.reports.run import exit_code
 
     source, workspace = options.source, options.workspace
@@ -208,9 +209,70 @@ def scan(options: ScanOptions) -> CommandResult[Report]:
         facts = parsed.facts(replace(usual, data_files=tuple, layers=False))
     lock = None if built is None else facts.lock
     own = workspace.data_files()
-    report = judge(facts, options, date.today(), more, fingerprints, own, declared, lock)
+    report = judge_facts(facts, options, date.today(), more, fingerprints, own, declared, lock)
     report = add_gone(report, options.baseline)
     return CommandResult(report, exit_code(report, options.fail_on, options.strict), RUN, Path())
+
+
+def judge_facts(
+    facts: Facts,
+    options: ScanOptions,
+    today: date,
+    waivers: Sequence[Waiver] = (),
+    baseline: Collection[str] = (),
+    data_files: Sequence[Path] = (),
+    declared: tuple[Spec, Target] | None = None,
+    lock: Lock | None = None,
+) -> Report:
+    """Judge the facts of a source against a backend.
+
+    `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
+    catalogue. `declared` is a target of a specification, as which it is judged instead, with the
+    node classes, the policy and the waivers there. Raises `UsageError` when nothing says which
+    backend is meant. `lock`: the lock of a target that was built.
+    """
+    from buildmatrix.catalogue.lookup import unknown_backend
+    from buildmatrix.judge.judging import Judge
+    from buildmatrix.judge.model import GATES, TargetResult
+    from buildmatrix.matrix.model import bare_spec, bare_target
+    from buildmatrix.reports.run import assemble
+
+    chosen = declared[1].backend if declared is not None else options.backend or facts.backend
+    if chosen is None:
+        raise UsageError(f"{facts.label} does not say which backend it is for; give --backend")
+    if declared is not None:
+        spec, target = declared
+        spec = replace(spec, waivers=(*spec.waivers, *waivers))
+    else:
+        target = bare_target(facts.label, chosen, options.runtime)
+        spec = replace(
+            bare_spec(target),
+            waivers=tuple(waivers),
+            catalogue=tuple(str(path.absolute()) for path in data_files),
+        )
+    judge = Judge(spec, options.fail_on, today, baseline)
+    if chosen not in judge.backends:
+        raise unknown_backend(chosen, judge.backends)
+    judgement = judge.image(target, facts.inventory, lock)
+    findings = judgement.findings
+    result = TargetResult(
+        id=target.id,
+        backend=chosen,
+        gates={gate: judge.gate(findings) if gate == "scan" else "not-run" for gate in GATES},
+        image=facts.image,
+        size=facts.inventory.stats.bytes_total,
+        seconds=facts.inventory.stats.seconds,
+        nodes=judgement.fits or None,
+        composition=judgement.composition,
+    )
+    return assemble(
+        facts.label,
+        judge.catalogue_date,
+        targets=[result],
+        findings=(*findings, *judge.stale_waivers(findings, ())),
+        verdicts=[replace(verdict, targets=(target.id,)) for verdict in judgement.verdicts],
+        inventories=[facts.inventory],
+    )
 
 
 def _declared(workspace: Workspace, select: str) -> tuple[Spec, Target]:
