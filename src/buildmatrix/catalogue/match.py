@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from buildmatrix.catalogue.files import FileMatcher
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.lookup import distribution, image, toolkit_in
+from buildmatrix.catalogue.lookup import distribution, toolkit_in
 from buildmatrix.catalogue.model import Evidence, matches_any
 from buildmatrix.facts.inventory.model import Distribution, Inventory, SystemPackage
-
-__all__ = ["distribution", "evidence", "image"]
 
 #: Role of evidence for a whole package, of Python or of the system.
 PACKAGE_ROLE = "package"

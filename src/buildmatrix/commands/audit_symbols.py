@@ -19,7 +19,7 @@ from msgspec import Struct
 from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import requirement_or_none, version_or_none
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.facts.elf.model import Elf
 from buildmatrix.facts.inventory.model import Binary, ClosedFile, Distribution, Inventory
 from buildmatrix.facts.loader import Resolution

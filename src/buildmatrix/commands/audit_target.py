@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit_symbols import Edge, add_tables
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX

@@ -18,8 +18,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError, UsageError
 from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.lookup import backend_build
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import backend_build, distribution
 from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Package

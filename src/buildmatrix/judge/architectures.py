@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.drivers import READY, grade, is_bound, is_portable
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.facts.binaries.groups import demangle
 from buildmatrix.facts.elf.model import CodeGroup
 from buildmatrix.judge.coverage import (

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, size
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import WHOLE
 from buildmatrix.facts.inventory.model import Inventory, Unparsed
 from buildmatrix.judge.evidence import HELD

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, EvidenceKind
 from buildmatrix.facts.elf.search import DEVICE_SECTIONS
 from buildmatrix.facts.inventory.listing import distribution_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import Replacement
 from buildmatrix.catalogue.releases import Gap, gap, routes_of, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX, PREFIX

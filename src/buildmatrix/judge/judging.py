@@ -21,7 +21,6 @@ from buildmatrix.base.data import replace
 from buildmatrix.catalogue import match
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.facts.loader import Resolution
@@ -359,7 +358,7 @@ class Judge:
         It depends on the arguments, on `basis` and on the code only. `seen` and `resolution` are
         those of the inventory, if the caller has them.
         """
-        seen = evidence(inventory, self.catalogue) if seen is None else seen
+        seen = match.evidence(inventory, self.catalogue) if seen is None else seen
         policy = self._spec.policy
         judgement = judge_image(target, inventory, seen, lock, self.catalogue, policy, resolution)
         return replace(judgement, verdicts=name_unparsed_python(judgement.verdicts, inventory))
@@ -386,7 +385,7 @@ class Judge:
 
     def evidence(self, inventory: Inventory) -> tuple[Evidence, ...]:
         """Return the catalogue's evidence about a tree; the same for all backends."""
-        return evidence(inventory, self.catalogue)
+        return match.evidence(inventory, self.catalogue)
 
     def wheels(self, wheels: Wheels) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
         """Return the findings about a lock's wheels, and the verdicts with those passed on.

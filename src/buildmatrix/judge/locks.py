@@ -11,7 +11,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.parsing import parse_version, version_or_none
 from buildmatrix.base.text import count, listing, shown
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import WHOLE, DistributionMatch, Evidence, demangle
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Inventory

@@ -13,7 +13,7 @@ from msgspec import Struct
 from buildmatrix.base.text import PYPI
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import requirements, runtime_of_build, toolkit_line
 from buildmatrix.facts.inventory.conda import NPM

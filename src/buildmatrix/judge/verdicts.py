@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing, size
-from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.judge.evidence import HELD, PackedSizeRange, carry_failures, total
