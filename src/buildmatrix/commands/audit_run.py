@@ -156,11 +156,11 @@ MOST_FOR_SYMBOLS = 16 << 20
 PART_FOR_SYMBOLS = 3
 
 
-def look(
-    resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
+def audit_wheels(
+    resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress
 ) -> tuple[AuditWork, ...]:
     """Audit the wheels of locks: one result per lock, in order."""
-    run = AuditRun(resolved, Readings(reader, jobs, progress), judge)
+    run = AuditRun(resolved, Readings(reader, JOBS, progress), judge)
     run.read_and_judge()
     for work in run.works:
         work.findings = judge.settled(work.findings)

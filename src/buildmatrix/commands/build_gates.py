@@ -92,7 +92,7 @@ class LockGate(Gates):
         """
         if not self.options.audit or not works:
             return
-        from buildmatrix.commands.audit_run import look
+        from buildmatrix.commands.audit_run import audit_wheels
         from buildmatrix.sources.resolved import Resolved
 
         works_by_target = {work.target.id: work for work in works if work.lock is not None}
@@ -102,7 +102,7 @@ class LockGate(Gates):
             if work.lock is not None
         ]
         with self.options.workspace.wheels() as reader:
-            looked = look(resolved, reader, self.judge, self.progress)
+            looked = audit_wheels(resolved, reader, self.judge, self.progress)
         for audited_lock in looked:
             work = works_by_target[audited_lock.resolved.target.id]
             findings = tuple(self._installed(item, work.target) for item in audited_lock.findings)

@@ -66,20 +66,17 @@ def build_scanner_archive() -> bytes:
     return buffer.getvalue()
 
 
-def write_atomically(path: Path, data: bytes, *, is_private: bool = False) -> None:
-    """Write `data` so that `path` never holds a part of it. Raises OSError.
-
-    The file has the mode given by the user's umask, or is for this user alone.
-    """
-    with open_atomically(path, is_private=is_private) as file:
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` never holds a part of it. Raises OSError."""
+    with open_atomically(path) as file:
         file.write(data)
 
 
 @contextmanager
 def open_atomically(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that becomes `path` at the end of the `with`, or nothing.
+    """Open a file that becomes `path` at the end of the `with`, or nothing. Raises OSError.
 
-    See `write_atomically`.
+    The file has the mode given by the user's umask, or is for this user alone.
     """
     # Not `mkstemp`: only the system applies the umask without reading it, which would mean setting
     # it for all threads.

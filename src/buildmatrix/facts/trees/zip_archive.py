@@ -26,8 +26,6 @@ TAIL = 64 << 10
 STORED = 0
 DEFLATED = 8
 ENCRYPTED = 0x1
-#: Sizes and CRC follow the data, and the local header has zeros.
-SIZES_FOLLOW = 0x8
 _UTF_8 = 0x800
 #: Upper byte of "version made by": the upper half of the attributes is a mode.
 _UNIX = 3

@@ -20,7 +20,8 @@ def test_the_umask_is_nobodys_to_change(tmp_path: Path, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(os, "umask", umask)
             write_atomically(tmp_path / "open", b"1")
-            write_atomically(tmp_path / "private", b"2", is_private=True)
+            with open_atomically(tmp_path / "private", is_private=True) as file:
+                file.write(b"2")
     finally:
         assert os.umask(before) == 0o027
     assert (tmp_path / "open").stat().st_mode & 0o777 == 0o640
