@@ -98,7 +98,7 @@ def unpacked(
     store = notes_store(Cache(None))
     files = BaseFiles([read_layer(image.layout, layer, store) for layer in image.manifest.layers])
     found = {deb.stem for deb in debs}, list(debs)
-    monkeypatch.setattr(apt, "fetched", lambda *_: found)
+    monkeypatch.setattr(apt, "fetch_packages", lambda *_: found)
     with ExitStack() as held:
         made = DebianPackages(files, "linux/amd64", held).files(names)
         return {
@@ -358,7 +358,7 @@ def test_a_base_without_dpkg_has_no_packages(
 def checked(text: str, folder: Path = Path("/F")) -> str:
     """What apt is given in place of a list: of lines, or of stanzas where it begins as one."""
     form = "sources" if re.search(r"(?im)^(\xef\xbb\xbf)?types:", text) else "list"
-    return apt._checked_sources(f"etc/apt/sources.list.d/x.{form}", text.encode("latin-1"), folder)
+    return apt._check_sources(f"etc/apt/sources.list.d/x.{form}", text.encode("latin-1"), folder)
 
 
 STANZA = "Types: deb\nURIs: http://h/\nSuites: s\nComponents: main\n"
@@ -521,7 +521,7 @@ def test_apt_reads_a_list_as_we_wrote_it_anew(tmp_path: Path) -> None:
             chance.shuffle(lines)
             text, form = "\n".join(lines) + "\n", "sources"
         try:
-            written = apt._checked_sources(f"x.{form}", text.encode(), Path("/F"))
+            written = apt._check_sources(f"x.{form}", text.encode(), Path("/F"))
         except UndecidedError:
             continue
         theirs = oracle.targets(text, form)
@@ -542,7 +542,7 @@ def test_settings_of_dpkg_count_in_its_order(tmp_path: Path) -> None:
     )
     store = notes_store(Cache(None))
     files = BaseFiles([read_layer(base.layout, layer, store) for layer in base.manifest.layers])
-    assert list(debian._filters(files)) == [("/a", True), ("/a", False)]
+    assert list(debian._read_filters(files)) == [("/a", True), ("/a", False)]
 
 
 @pytest.mark.parametrize(
@@ -600,7 +600,7 @@ def test_names_in_a_package_are_what_they_say(
     why: str,
 ) -> None:
     deb = make_deb(tmp_path, "tool", {"usr/share/tool": "1"})
-    opened = DebianPackages._tar
+    opened = DebianPackages._open_tar
 
     def data(packages: DebianPackages, folder: Path, command: Sequence[str], most: int) -> Slice:
         if "--fsys-tarfile" not in command:
@@ -612,7 +612,7 @@ def test_names_in_a_package_are_what_they_say(
                 archive.addfile(info)
         return opened(packages, folder, ["cat", str(tmp_path / "data.tar")], most)
 
-    monkeypatch.setattr(DebianPackages, "_tar", data)
+    monkeypatch.setattr(DebianPackages, "_open_tar", data)
     with pytest.raises(UndecidedError) as error:
         unpacked(tmp_path, monkeypatch, [deb])
     assert why in error.value.message
@@ -640,7 +640,7 @@ def test_a_target_with_packages_is_built_once(
         asked.append(1)
         return {"tool"}, [make_deb(tmp_path, "tool", {"srv/tool/x": "x"})]
 
-    monkeypatch.setattr(apt, "fetched", fetched)
+    monkeypatch.setattr(apt, "fetch_packages", fetched)
     images = []
     for _ in range(2):
         with world.store() as store:
@@ -659,7 +659,7 @@ def test_a_package_that_must_not_be_unpacked_fails_the_target(
     world = make_world(tmp_path, SPEC + 'system-packages = ["tool"]\n')
     world.base = make_base(tmp_path / "debian", DPKG)
     deb = make_deb(tmp_path, "tool", {"a": ""}, {"postinst": "#!/bin/sh\nadduser x\n"})
-    monkeypatch.setattr(apt, "fetched", lambda *_: ({"tool"}, [deb]))
+    monkeypatch.setattr(apt, "fetch_packages", lambda *_: ({"tool"}, [deb]))
     with world.store() as store, pytest.raises(SpecError, match="the package tool runs a script"):
         contents.assemble(
             world.spec, world.spec.targets[0], world.lock(), world.base, store, Silent()

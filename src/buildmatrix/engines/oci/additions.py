@@ -49,7 +49,7 @@ class ContextEntry(Struct, frozen=True):
         if hasher.hexdigest() != self.sha256:
             raise UndecidedError(f"{self.place} changed while it was copied; build again")
 
-    def placed(self, path: str) -> InstalledFile:
+    def place_at(self, path: str) -> InstalledFile:
         """Return the layer's file for the destination `path`."""
         content = self.content if self.entry.kind == "file" else tuple
         return InstalledFile(replace(self.entry, path=path), content)
@@ -131,21 +131,21 @@ class Accounts:
         #: Names of files that differ from those of the base, with their bytes.
         self._changed: dict[str, bytes] = {}
         self._homes: list[InstalledFile] = []
-        self._settings = _settings(base.read("etc/login.defs"), r"\s+")
-        self._defaults = _settings(base.read("etc/default/useradd"), "=")
+        self._settings = _parse_settings(base.read("etc/login.defs"), r"\s+")
+        self._defaults = _parse_settings(base.read("etc/default/useradd"), "=")
 
     def add(self, user: User) -> Sequence[str]:
         """Apply the Dockerfile's `account`; return groups that the base lacks.
 
         Raises UndecidedError if `useradd` would fail.
         """
-        row = self._row("passwd", 2, str(user.uid))
+        row = self._find_row("passwd", 2, str(user.uid))
         if row is None:
             self._useradd(user)
         name = user.name if row is None else row[0]
         missing = []
         for group in user.groups:
-            if self._row("group", 0, group) is None:
+            if self._find_row("group", 0, group) is None:
                 missing.append(group)
             else:
                 self._join(group, name)
@@ -158,10 +158,10 @@ class Accounts:
             kept = self._base.entry(f"etc/{name.rstrip('-')}")
             new = Attributes(_MODES.get(name.rstrip("-"), 0o644))
             owner = kept.attributes if kept else new
-            place = self._placed(f"etc/{name}")
+            place = self._resolve(f"etc/{name}")
             files.append(file_of(place, data, owner.mode, owner.uid, owner.gid))
         if files and self._base.entry("etc/.pwd.lock") is None:
-            files.append(file_of(self._placed("etc/.pwd.lock"), b"", 0o600))
+            files.append(file_of(self._resolve("etc/.pwd.lock"), b"", 0o600))
         return {file.entry.path: file for file in files}
 
     # useradd --uid U --user-group --create-home --no-log-init NAME
@@ -170,13 +170,13 @@ class Accounts:
         name, uid = user.name, user.uid
         if _NAME.fullmatch(name) is None:
             raise UndecidedError(f"the base image takes no user of the name {name[:100]!r}")
-        if self._row("passwd", 0, name) is not None:
+        if self._find_row("passwd", 0, name) is not None:
             raise UndecidedError(
                 f"the base image has a user {name} with another number than {uid}; choose another "
                 "name, or its number"
             )
         for value, column in ((name, 0), (str(uid), 2)):
-            if self._row("group", column, value) is not None:
+            if self._find_row("group", column, value) is not None:
                 raise UndecidedError(
                     f"the base image has a group {value} already; choose another name or number "
                     "for the user"
@@ -190,16 +190,16 @@ class Accounts:
         self._append("shadow", f"{name}:!:{FIXED_TIME // _DAY}:{ages}:::", where_there=True)
         self._append("group", f"{name}:x:{uid}:")
         self._append("gshadow", f"{name}:!::", where_there=True)
-        if self._number("UID_MIN", 1000) <= uid <= self._number("UID_MAX", 60000):
+        if self._read_number("UID_MIN", 1000) <= uid <= self._read_number("UID_MAX", 60000):
             for file, key in (("subuid", "SUB_UID"), ("subgid", "SUB_GID")):
                 self._add_range(file, key, name)
         self._make_home(home.strip("/"), uid)
 
     def _add_range(self, file: str, key: str, name: str) -> None:
-        count = self._number(f"{key}_COUNT", 65536)
-        start = self._number(f"{key}_MIN", 100000)
+        count = self._read_number(f"{key}_COUNT", 65536)
+        start = self._read_number(f"{key}_MIN", 100000)
         taken = []
-        for row in self._rows(file):
+        for row in self._read_rows(file):
             if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal():
                 taken.append((int(row[1]), int(row[2])))
         for begin, length in sorted(taken):
@@ -211,8 +211,8 @@ class Accounts:
     def _make_home(self, home: str, uid: int) -> None:
         if self._base.entry(home) is not None:
             return  # useradd says so, and leaves it as it is
-        home = self._placed(home)
-        mode = self._mode("HOME_MODE", 0o777 & ~self._mode("UMASK", 0o022))
+        home = self._resolve(home)
+        mode = self._read_mode("HOME_MODE", 0o777 & ~self._read_mode("UMASK", 0o022))
         self._homes.append(InstalledFile(LayerEntry(home, "folder", mode, user=uid, group=uid)))
         skeleton = self._defaults.get("SKEL", "/etc/skel").strip("/")
         for path, entry in self._base.entries.items():
@@ -228,7 +228,7 @@ class Accounts:
 
     def _join(self, group: str, name: str) -> None:
         for file in ("group", "gshadow"):
-            lines = self._lines(file)
+            lines = self._read_lines(file)
             for number, line in enumerate(lines):
                 head, _, people = line.rpartition(":")
                 if line.partition(":")[0] == group and name not in people.split(","):
@@ -239,27 +239,27 @@ class Accounts:
 
     # Helpers
 
-    def _placed(self, path: str) -> str:
+    def _resolve(self, path: str) -> str:
         """Resolve links of the base in `path`: `/etc` or `/home` may be one."""
-        place = self._base.placed(path)
+        place = self._base.resolve_new(path)
         if not place:
             raise UndecidedError(f"/{path} leads through what is no folder in the base image")
         return place
 
-    def _row(self, file: str, column: int, value: str) -> list[str] | None:
-        rows = (row for row in self._rows(file) if len(row) > column and row[column] == value)
+    def _find_row(self, file: str, column: int, value: str) -> list[str] | None:
+        rows = (row for row in self._read_rows(file) if len(row) > column and row[column] == value)
         return next(rows, None)
 
-    def _rows(self, file: str) -> list[list[str]]:
-        return [line.split(":") for line in self._lines(file)]
+    def _read_rows(self, file: str) -> list[list[str]]:
+        return [line.split(":") for line in self._read_lines(file)]
 
-    def _lines(self, file: str) -> list[str]:
+    def _read_lines(self, file: str) -> list[str]:
         data = self._files[file]
         return (data or b"").decode("utf-8", "surrogateescape").splitlines()
 
     def _append(self, file: str, line: str, *, where_there: bool = False) -> None:
         if self._files[file] is not None or not where_there:
-            self._write(file, [*self._lines(file), line])
+            self._write(file, [*self._read_lines(file), line])
 
     def _write(self, file: str, lines: Sequence[str]) -> None:
         """Replace a file; the previous one gets a dash, as in lib/commonio.c."""
@@ -269,16 +269,16 @@ class Accounts:
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
         self._files[file] = self._changed[file] = data
 
-    def _mode(self, key: str, default: int) -> int:
+    def _read_mode(self, key: str, default: int) -> int:
         value = self._settings.get(key, "")
         return int(value, 8) & 0o777 if re.fullmatch(r"[0-7]{1,5}", value) else default
 
-    def _number(self, key: str, default: int) -> int:
+    def _read_number(self, key: str, default: int) -> int:
         value = self._settings.get(key, "")
         return int(value) if value.isdecimal() else default
 
 
-def _settings(data: bytes | None, separator: str) -> Mapping[str, str]:
+def _parse_settings(data: bytes | None, separator: str) -> Mapping[str, str]:
     settings = {}
     for line in (data or b"").decode("utf-8", "replace").splitlines():
         line = line.partition("#")[0].strip()

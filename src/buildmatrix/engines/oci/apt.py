@@ -65,7 +65,7 @@ _KEY_FILE = re.compile(
 _BLANKS: Final = " \t\r"
 
 
-def fetched(
+def fetch_packages(
     base: BaseFiles, architecture: str, names: Sequence[str], status: bytes, folder: Path
 ) -> tuple[set[str], list[Path]]:
     """Return the packages of `names` and their dependencies that `base` lacks, and their files.
@@ -75,7 +75,7 @@ def fetched(
     configuration = _configure(base, architecture, status, folder)
 
     def apt(*arguments: str) -> str:
-        return _output(["apt-get", *arguments], {"APT_CONFIG": str(configuration)})
+        return _run(["apt-get", *arguments], {"APT_CONFIG": str(configuration)})
 
     apt("update")
     install = ["install", "--yes", "--no-install-recommends"]
@@ -108,7 +108,7 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
         data = base.read(path) or b""
         place = folder / path
         if _SOURCES.fullmatch(path):
-            data = _checked_sources(path, data, folder).encode()
+            data = _check_sources(path, data, folder).encode()
             # All are written in one format, which apt detects by the suffix.
             place = folder / "etc/apt/sources.list.d" / f"{sources:03d}.sources"
             sources += 1
@@ -135,14 +135,14 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
     }
     lines = [f'{key} "{value}";\n' for key, value in settings.items()]
     # Proxies and certificates are those of this machine.
-    for line in _output(["apt-config", "dump"], {}).splitlines():
+    for line in _run(["apt-config", "dump"], {}).splitlines():
         if line.startswith(("Acquire::http::", "Acquire::https::")) and line.endswith(";"):
             lines.append(f"{line}\n")
     (folder / "apt.conf").write_text("".join(lines))
     return folder / "apt.conf"
 
 
-def _checked_sources(path: str, data: bytes, folder: Path) -> str:
+def _check_sources(path: str, data: bytes, folder: Path) -> str:
     """Rewrite a list of archives, with the keys of the base in `folder`.
 
     apt has methods that read files and run programs of this machine, options to trust unsigned
@@ -150,15 +150,18 @@ def _checked_sources(path: str, data: bytes, folder: Path) -> str:
     list has only unambiguous words. Raises UndecidedError for others.
     """
     text = data.decode("latin-1")
-    read = _stanzas if path.endswith(".sources") else _lines
+    read = _parse_stanzas if path.endswith(".sources") else _parse_lines
     return "".join(
         f"{name}: {value}\n" if value else "\n"
         for source in read(f"/{path} of the base", text)
-        for name, value in (*_checked(f"/{path} of the base", source, folder).items(), ("", ""))
+        for name, value in (
+            *_check_source(f"/{path} of the base", source, folder).items(),
+            ("", ""),
+        )
     )
 
 
-def _lines(where: str, text: str) -> Iterator[dict[str, str]]:
+def _parse_lines(where: str, text: str) -> Iterator[dict[str, str]]:
     """Yield the sources of a one-line-style list, as fields."""
     for line in text.split("\n"):
         words = line.partition("#")[0]
@@ -166,20 +169,20 @@ def _lines(where: str, text: str) -> Iterator[dict[str, str]]:
             continue
         match = _LINE.fullmatch(words.strip(_BLANKS))
         if match is None or _STRANGE.search(match[0]):
-            raise _unreadable(where, line)
+            raise _source_error(where, line)
         kind, options, uri, suite, components = match.groups()
         fields = {"types": kind, "uris": uri, "suites": suite, "components": components.strip()}
         for option in (options or "").split():
             name, sign, value = option.partition("=")
             field = _OPTIONS.get(name, "")
             if not sign or not field or field in fields:
-                raise _unreadable(where, line)
+                raise _source_error(where, line)
             # apt reads commas as the blanks of the other format.
             fields[field] = value.replace(",", " ")
         yield fields
 
 
-def _stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
+def _parse_stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
     """Yield the sources of a list of stanzas: deb822(5), case-insensitive."""
     fields: dict[str, str] = {}
     name = ""
@@ -197,11 +200,11 @@ def _stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
             name = name.lower()
             value = value.strip(_BLANKS)
             if name in fields or not colon or not _FIELD.fullmatch(name) or _STRANGE.search(value):
-                raise _unreadable(where, line)
+                raise _source_error(where, line)
             fields[name] = value
 
 
-def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _check_source(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the checked fields of a source; empty for source packages and disabled ones."""
     if fields.get("enabled", "yes").lower() in _NO:
         return {}
@@ -211,12 +214,12 @@ def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, s
         if name.startswith("x-"):  # of other programs
             continue
         if name == "signed-by":
-            kept[name] = _keys(where, value, folder)
+            kept[name] = _find_keys(where, value, folder)
         elif name in _TRUSTING:
             if value.lower() not in _NO:
                 raise UndecidedError(f"{where} trusts an archive without a signature")
         elif name not in _KNOWN or not all(map(_PLAIN.fullmatch, words)):
-            raise _unreadable(where, f"{name}: {value}")
+            raise _source_error(where, f"{name}: {value}")
         elif words:
             kept[name] = " ".join(words)
     for address in kept.get("uris", "").split():
@@ -225,29 +228,29 @@ def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, s
     kinds = kept.get("types", "").split()
     is_known = bool(kinds) and {"deb", "deb-src"}.issuperset(kinds)
     if not is_known or kept.pop("enabled", "yes").lower() not in _YES:
-        raise _unreadable(where, " ".join(fields.values()))
+        raise _source_error(where, " ".join(fields.values()))
     return {**kept, "types": "deb"} if "deb" in kinds else {}
 
 
-def _keys(where: str, value: str, folder: Path) -> str:
+def _find_keys(where: str, value: str, folder: Path) -> str:
     """Return the keys of a source: fingerprints, files of the base, or an embedded key."""
     if "-----BEGIN PGP PUBLIC KEY BLOCK-----" in value:
         return value  # Its lines continue the field, and hold what can be printed.
     keys = value.split()
     for key in keys or [""]:
         if not (_FINGERPRINT.fullmatch(key) or (_KEY_FILE.fullmatch(key) and ".." not in key)):
-            raise _unreadable(where, f"signed-by: {key}")
+            raise _source_error(where, f"signed-by: {key}")
     return " ".join(f"{folder}{key}" if key.startswith("/") else key for key in keys)
 
 
-def _unreadable(where: str, text: str) -> UndecidedError:
+def _source_error(where: str, text: str) -> UndecidedError:
     return UndecidedError(
         f"{where} has {text.strip()[:100]!r}, which is not read here: write it without quotes, `%` "
         "and rare options, or build with --engine docker"
     )
 
 
-def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
+def _run(command: Sequence[str], settings: Mapping[str, str]) -> str:
     environment = {
         **bare_environment(with_network=True),
         # A file of this machine, with its proxies.

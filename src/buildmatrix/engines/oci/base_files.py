@@ -130,11 +130,11 @@ def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> Layer
 
 def _read(blob: Slice) -> LayerNotes:
     hasher = hashlib.sha256()
-    source = ForwardSource(_hashed(iter_decompressed(blob), hasher))
+    source = ForwardSource(_update_hash(iter_decompressed(blob), hasher))
     notes: list[NotedMember] = []
     room = _MOST
     for member in members(Slice(source, 0, ENDLESS)):
-        content = _content(member, room)
+        content = _read_content(member, room)
         room -= len(content or b"")
         attributes = member.attributes or Attributes(0o644)
         name, target = os.fsencode(member.name), os.fsencode(member.target)
@@ -144,13 +144,13 @@ def _read(blob: Slice) -> LayerNotes:
     return LayerNotes(f"sha256:{hasher.hexdigest()}", notes)
 
 
-def _hashed(chunks: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
+def _update_hash(chunks: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
     for chunk in chunks:
         hasher.update(chunk)
         yield chunk
 
 
-def _content(member: TarMember, room: int) -> bytes | None:
+def _read_content(member: TarMember, room: int) -> bytes | None:
     if member.data is None:
         return None
     path = safe_path(member.name)
@@ -172,7 +172,7 @@ class BaseFiles:
 
     def __init__(self, layers: Sequence[LayerNotes]) -> None:
         try:
-            self._tree = LayeredTree([map(_member, layer.members) for layer in layers])
+            self._tree = LayeredTree([map(_make_member, layer.members) for layer in layers])
             #: Path relative to the root → entry; the root itself is `""`.
             self.entries: dict[str, MergedEntry] = {
                 entry.path: entry for entry in self._tree.entries()
@@ -180,21 +180,21 @@ class BaseFiles:
         except Unreadable as error:
             raise UndecidedError(f"the layers of the base cannot be merged: {error}") from error
 
-    def resolved(self, path: str) -> str | None:
+    def resolve(self, path: str) -> str | None:
         """Return the real path of `path`, relative to the root; None if it does not exist."""
-        place = self.placed(path)
+        place = self.resolve_new(path)
         return place if place is not None and place in self.entries else None
 
-    def placed(self, path: str) -> str | None:
+    def resolve_new(self, path: str) -> str | None:
         """Return the real path of a new file `path`, relative to the root.
 
         None for circular links, and if a parent is a file.
         """
-        place = follow_links(path, self._target)
+        place = follow_links(path, self._find_target)
         entries = map(self.entries.get, parent_folders(place or ""))
         return None if any(entry and entry.kind == "file" for entry in entries) else place
 
-    def _target(self, path: str) -> str | None:
+    def _find_target(self, path: str) -> str | None:
         entry = self.entries.get(path)
         return entry.target if entry is not None and entry.kind == "symlink" else None
 
@@ -206,7 +206,7 @@ class BaseFiles:
 
     def entry(self, path: str) -> MergedEntry | None:
         """Return the entry at `path`, following links; None if there is none."""
-        place = self.resolved(path)
+        place = self.resolve(path)
         return None if place is None else self.entries.get(place)
 
     def read(self, path: str) -> bytes | None:
@@ -215,7 +215,7 @@ class BaseFiles:
         Raises UndecidedError if its content was not stored: it is too large, or a hard link to
         another name.
         """
-        place = self.resolved(path)
+        place = self.resolve(path)
         entry = None if place is None else self.entries.get(place)
         if place is None or entry is None or entry.kind != "file":
             return None
@@ -235,7 +235,7 @@ class BaseFiles:
                 try:
                     versions = (self.read(path) or b"").decode().split()
                 except UndecidedError:
-                    continue  # `_version` says so where it is the one that counts
+                    continue  # `_find_version` says so where it is the one that counts
                 if len(versions) == 1:
                     newest[path] = versions[0]
         return newest
@@ -249,11 +249,11 @@ class BaseFiles:
             executable = posixpath.join("/", folder, f"python{minor}")
             entry = self.entry(executable)
             if entry is not None and entry.kind == "file" and entry.attributes.mode & 0o111:
-                executable = self._base_python(posixpath.normpath(executable), minor)
-                return BasePython(executable, self._version(executable, minor))
+                executable = self._find_base_python(posixpath.normpath(executable), minor)
+                return BasePython(executable, self._find_version(executable, minor))
         return None
 
-    def _base_python(self, executable: str, minor: str) -> str:
+    def _find_base_python(self, executable: str, minor: str) -> str:
         """Return the path for an environment: the first one below a folder with the library.
 
         Source: uv-python, `find_base_python` in crates/uv-python/src/interpreter.rs.
@@ -271,10 +271,10 @@ class BaseFiles:
             if entry is None or entry.kind != "symlink":
                 break
             name = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.target))
-        return f"/{self.resolved(executable)}"
+        return f"/{self.resolve(executable)}"
 
-    def _version(self, executable: str, minor: str) -> str:
-        real = self.resolved(executable) or ""
+    def _find_version(self, executable: str, minor: str) -> str:
+        real = self.resolve(executable) or ""
         if real in self.interpreters:
             return self.interpreters[real]
         prefix = posixpath.dirname(posixpath.dirname(real))
@@ -291,7 +291,7 @@ class BaseFiles:
         return versions.pop()
 
 
-def _member(noted: NotedMember) -> TarMember:
+def _make_member(noted: NotedMember) -> TarMember:
     content = noted.content
     data = None if content is None else Slice(BytesSource(content), 0, len(content))
     name, target = os.fsdecode(noted.name), os.fsdecode(noted.target)

@@ -107,8 +107,8 @@ class Bases:
         if self._mirror.startswith((LAYOUT, ARCHIVE)):
             path = Path(self._mirror.partition(":")[2])
             is_layout = self._mirror.startswith(LAYOUT)
-            entry, saved = (_in_layout if is_layout else _in_archive)(path, name)
-            return _chosen(name, entry, saved, platform, f"{self._mirror}: {name}")
+            entry, saved = (_find_in_layout if is_layout else _find_in_archive)(path, name)
+            return _choose_image(name, entry, saved, platform, f"{self._mirror}: {name}")
         reference = Reference.parse(self._mirror + name)
         registry = self._registry
         descriptor = registry.resolve(reference)
@@ -122,28 +122,30 @@ class Bases:
                 with registry.blob(pinned, wanted) as chunks:
                     yield chunks
 
-        return _chosen(name, descriptor, blob, platform, str(reference))
+        return _choose_image(name, descriptor, blob, platform, str(reference))
 
 
-def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str) -> BaseImage:
+def _choose_image(
+    name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str
+) -> BaseImage:
     """Return the image for `platform` in `entry`, a manifest or an index."""
     if entry.media_type in INDEXES:
-        index = index_of(_document(entry, blob, where), where)
+        index = index_of(_read_document(entry, blob, where), where)
         chosen = choose(index.manifests, platform, where)
         if chosen is None:
             platforms = {printable(str(image.platform)) for image in images_in(index.manifests)}
             there = ", ".join(sorted(platforms)) or "none"
             raise UndecidedError(f"{where} has no image for {platform}, only for {there}")
         entry = chosen
-    manifest = manifest_of(_document(entry, blob, where), where)
-    configuration = configuration_of(_document(manifest.config, blob, where), where)
+    manifest = manifest_of(_read_document(entry, blob, where), where)
+    configuration = configuration_of(_read_document(manifest.config, blob, where), where)
     if not platform.runs(configuration.platform):
         described = printable(str(configuration.platform)) or "no platform"
         raise UndecidedError(f"{where} is an image for {described}, not {platform}")
     return BaseImage(name, entry, manifest, configuration, blob)
 
 
-def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
+def _read_document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
     """Read a small blob, whose digest is checked by its source. Its stated size is untrusted."""
     if descriptor.size > MAX_DOCUMENT:
         raise UndecidedError(f"{where}: {descriptor.digest} is too large for a document")
@@ -151,13 +153,13 @@ def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
         return b"".join(chunks)
 
 
-def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
+def _find_in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
     """Find the image `name` in a layout."""
     layout = OciLayout(folder)
     return _find_entry(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
 
 
-def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
+def _find_in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
     """Find the image `name` in an archive of Docker 25 and newer, podman or skopeo."""
     try:
         with path.open("rb") as file:

@@ -232,7 +232,7 @@ class _Assembly:
                     f"`{step.at.shown}`: /{path} is a {there.kind} already, and would be a {kind}"
                 )
             if path and (there is None or kind != "folder"):
-                files.append(source.placed(path))
+                files.append(source.place_at(path))
         hashes = sorted(f"{source.entry.path}\0{source.sha256}" for source in copied)
         self._add(files, step.at, "\0".join(hashes))
 
@@ -307,7 +307,7 @@ class _Assembly:
 
     def _placed(self, path: str) -> str:
         folder, name = posixpath.split(path.rstrip("/"))
-        place = self._files.placed(folder)
+        place = self._files.resolve_new(folder)
         if place is None:
             raise self._problem(f"{path} leads through what is no folder in the base image")
         return posixpath.join(place, name)

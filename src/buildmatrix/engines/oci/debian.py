@@ -87,8 +87,8 @@ class DebianPackages:
         self._base = base
         self._architecture = _ARCHITECTURES[platform]
         self._held = held
-        self._excluded = [*_filters(base)][::-1]
-        self._changed = set(_changed(base))
+        self._excluded = [*_read_filters(base)][::-1]
+        self._changed = set(_find_changed_paths(base))
 
     def files(self, names: Sequence[str]) -> dict[str, InstalledFile]:
         """Return path → file of the layer, for the packages `names` and their dependencies."""
@@ -96,12 +96,12 @@ class DebianPackages:
         if status is None:
             raise UndecidedError("the base image has no dpkg, and so no Debian packages")
         folder = self._held.enter_context(scratch("packages"))
-        wanted, debs = apt.fetched(self._base, self._architecture, names, status, folder)
-        packages = [self._opened(folder, deb) for deb in sorted(debs)]
+        wanted, debs = apt.fetch_packages(self._base, self._architecture, names, status, folder)
+        packages = [self._open_package(folder, deb) for deb in sorted(debs)]
         if {package.name for package in packages} != wanted:
             raise UndecidedError("apt fetched other packages than it had resolved; try again")
         files: dict[str, InstalledFile] = {}
-        unpacked = [(package, self._unpacked(package)) for package in packages]
+        unpacked = [(package, self._unpack(package)) for package in packages]
         for package, own in unpacked:
             for path, file in own.items():
                 if path in files and "folder" not in (file.entry.kind, files[path].entry.kind):
@@ -113,11 +113,11 @@ class DebianPackages:
                 if above in files and files[above].entry.kind != "folder":
                     raise UndecidedError(f"/{path} lies in what is no folder of a package")
         self._check_triggers(unpacked)
-        known = _stanzas(status)
+        known = _split_stanzas(status)
         for package, own in unpacked:
             self._check_scripts(package, own, files, known.get(package.name, ""))
         if packages:
-            files |= self._database(known, packages, names)
+            files |= self._make_database(known, packages, names)
         return files
 
     # Scripts and triggers
@@ -133,7 +133,9 @@ class DebianPackages:
 
         `before` is its stanza in the base, if any.
         """
-        is_known = bool(before) and not _stanza(before).get("Status", "").endswith(" not-installed")
+        is_known = bool(before) and not _parse_stanza(before).get("Status", "").endswith(
+            " not-installed"
+        )
         for name, arguments in _SCRIPTS.items():
             if name not in package.control:
                 continue
@@ -164,7 +166,7 @@ class DebianPackages:
             for path, _, owner in (line.partition(" ") for line in lines)
         ]
         for package, _ in unpacked:
-            for kind, name in _triggers(package):
+            for kind, name in _parse_triggers(package):
                 if kind in _INTERESTS and name.startswith("/"):
                     watched.append((name, package.name))
                 elif kind not in _INTERESTS and name != "ldconfig":
@@ -174,7 +176,7 @@ class DebianPackages:
                     )
         interests: dict[str, set[str]] = {}
         for path, owner in watched:
-            place = self._base.placed(path)
+            place = self._base.resolve_new(path)
             interests.setdefault(path.strip("/") if place is None else place, set()).add(owner)
         for package, own in unpacked:
             for path in own:
@@ -188,24 +190,26 @@ class DebianPackages:
 
     # Packages
 
-    def _opened(self, folder: Path, deb: Path) -> _Package:
+    def _open_package(self, folder: Path, deb: Path) -> _Package:
         command = ["dpkg-deb", "--ctrl-tarfile", str(deb)]
         try:
             control = {
                 name: member.data.read(0, member.data.size)
-                for name, member in _listed(self._tar(folder, command, _LARGEST_CONTROL))
+                for name, member in _list_members(self._open_tar(folder, command, _LARGEST_CONTROL))
                 if member.data is not None and name and "/" not in name
             }
-            fields = _stanza(control.get("control", b"").decode("utf-8", "replace"))
+            fields = _parse_stanza(control.get("control", b"").decode("utf-8", "replace"))
             architectures = (self._architecture, "all")
             if "Package" not in fields or fields.get("Architecture") not in architectures:
                 raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
             command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
-            return _Package(fields, control, _listed(self._tar(folder, command, _LARGEST)))
+            return _Package(
+                fields, control, _list_members(self._open_tar(folder, command, _LARGEST))
+            )
         except Unreadable as error:
             raise UndecidedError(f"{deb.name} cannot be read: {error}") from error
 
-    def _tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
+    def _open_tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with `held`)
         self._held.callback(file.close)
         log_end = log_process(command)
@@ -232,7 +236,7 @@ class DebianPackages:
         file.flush()
         return Slice(OpenFile(file.fileno()), 0, size)
 
-    def _unpacked(self, package: _Package) -> dict[str, InstalledFile]:
+    def _unpack(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
         for path, member in package.members:
             attributes = member.attributes
@@ -260,7 +264,7 @@ class DebianPackages:
             there = self._base.entry(path)
             if member.kind == "folder" and there is not None and there.kind == "folder":
                 continue  # dpkg keeps a folder, or a link to one
-            place = self._place(path)
+            place = self._resolve(path)
             if place in self._base.entries:
                 raise UndecidedError(f"{package.name} brings /{path}, which the base has")
             if place in files and not member.kind == files[place].entry.kind == "folder":
@@ -268,7 +272,7 @@ class DebianPackages:
             size = member.data.size if member.data is not None else 0
             target = member.target
             if member.kind == "hardlink":
-                target = self._place(safe_path(target) or "")
+                target = self._resolve(safe_path(target) or "")
                 if target not in files or files[target].entry.kind != "file":
                     raise UndecidedError(
                         f"{package.name}: /{path} is a link to what no file before it is"
@@ -278,10 +282,10 @@ class DebianPackages:
             files[place] = InstalledFile(entry, content)
         return files
 
-    def _place(self, path: str) -> str:
+    def _resolve(self, path: str) -> str:
         """Resolve links of the base, like dpkg: `/lib` may be a link to `/usr/lib`."""
         folder, _, name = path.rpartition("/")
-        place = self._base.placed(folder)
+        place = self._base.resolve_new(folder)
         if place is None:
             raise UndecidedError(f"/{path} leads through what is no folder in the base image")
         return f"{place}/{name}".lstrip("/")
@@ -293,7 +297,7 @@ class DebianPackages:
 
     # dpkg's database
 
-    def _database(
+    def _make_database(
         self, known: Mapping[str, str], packages: Sequence[_Package], names: Sequence[str]
     ) -> dict[str, InstalledFile]:
         stanzas = dict(known)
@@ -302,8 +306,8 @@ class DebianPackages:
         marks = automatic.decode("utf-8", "surrogateescape")
         wanted = {name.partition("=")[0].partition(":")[0] for name in names}
         for package in packages:
-            stanzas[package.name] = _status(package)
-            files |= self._info(package)
+            stanzas[package.name] = _format_status(package)
+            files |= self._make_info(package)
             if package.name not in wanted:
                 # apt takes `all` for the architecture of the system.
                 marks += (
@@ -311,17 +315,17 @@ class DebianPackages:
                     "Auto-Installed: 1\n\n"
                 )
         text = "\n".join(stanzas[name] for name in sorted(stanzas)) + "\n"
-        contents = self._interests(packages)
+        contents = self._list_interests(packages)
         contents["var/lib/dpkg/status"] = text.encode("utf-8", "surrogateescape")
         if marks:
             contents["var/lib/apt/extended_states"] = marks.encode("utf-8", "surrogateescape")
         return files | {path: file_of(path, data) for path, data in contents.items()}
 
-    def _interests(self, packages: Sequence[_Package]) -> dict[str, bytes]:
+    def _list_interests(self, packages: Sequence[_Package]) -> dict[str, bytes]:
         """Return dpkg's lists of interested packages: lib/dpkg/trigdeferred.c and triglib.c."""
         lists: dict[str, bytes] = {}
         for package in packages:
-            for kind, name in _triggers(package):
+            for kind, name in _parse_triggers(package):
                 if kind not in _INTERESTS:
                     continue
                 path = _TRIGGERS if name.startswith("/") else f"var/lib/dpkg/triggers/{name}"
@@ -332,7 +336,7 @@ class DebianPackages:
                 lists[path] = before + f"{prefix}{package.info}{suffix}\n".encode()
         return lists
 
-    def _info(self, package: _Package) -> dict[str, InstalledFile]:
+    def _make_info(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
         lines = (
             f"/{path or '.'}\n"
@@ -348,7 +352,7 @@ class DebianPackages:
         return files
 
 
-def _triggers(package: _Package) -> Iterator[tuple[str, str]]:
+def _parse_triggers(package: _Package) -> Iterator[tuple[str, str]]:
     """Yield directives and names of triggers; raises UndecidedError for others."""
     for line in package.control.get("triggers", b"").decode("utf-8", "replace").splitlines():
         words = line.partition("#")[0].split()
@@ -371,11 +375,11 @@ class _ScriptTree(Struct, frozen=True):
     own: Mapping[str, InstalledFile]
 
     def kind(self, path: str) -> str | None:
-        place = self.base.placed(path)
+        place = self.base.resolve_new(path)
         if place is None:
             return None
         folder, _, name = path.rstrip("/").rpartition("/")
-        above = self.base.placed(folder)
+        above = self.base.resolve_new(folder)
         # A link is shown itself, and not its target.
         link = f"{above}/{name}".lstrip("/") if above is not None else place
         if link in self.base.entries and self.base.entries[link].kind == "symlink":
@@ -391,7 +395,7 @@ class _ScriptTree(Struct, frozen=True):
         return (kind if kind != "hardlink" else "file") if place in self.own else None
 
     def is_empty(self, folder: str) -> bool:
-        place = self.base.placed(folder)
+        place = self.base.resolve_new(folder)
         return place is not None and not any(
             path.startswith(f"{place}/")
             for paths in (self.base.entries, self.files)
@@ -399,21 +403,21 @@ class _ScriptTree(Struct, frozen=True):
         )
 
 
-def _listed(archive: Slice) -> list[tuple[str | None, TarMember]]:
+def _list_members(archive: Slice) -> list[tuple[str | None, TarMember]]:
     """Return the members of an archive with their paths. Raises `Unreadable`."""
     return [(safe_path(member.name), member) for member in members(archive, as_dpkg=True)]
 
 
-def _stanzas(status: bytes) -> dict[str, str]:
+def _split_stanzas(status: bytes) -> dict[str, str]:
     """Return package → its part of dpkg's database."""
     return {
-        _stanza(text).get("Package", ""): text.strip("\n") + "\n"
+        _parse_stanza(text).get("Package", ""): text.strip("\n") + "\n"
         for text in status.decode("utf-8", "surrogateescape").split("\n\n")
         if text.strip()
     }
 
 
-def _status(package: _Package) -> str:
+def _format_status(package: _Package) -> str:
     fields = {**package.fields, "Status": "install ok installed"}
     conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
     sums = []
@@ -436,7 +440,7 @@ def _status(package: _Package) -> str:
     )
 
 
-def _stanza(text: str) -> dict[str, str]:
+def _parse_stanza(text: str) -> dict[str, str]:
     """Parse the fields of a control file in order, with continuation lines."""
     fields: dict[str, str] = {}
     name = ""
@@ -449,7 +453,7 @@ def _stanza(text: str) -> dict[str, str]:
     return fields
 
 
-def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
+def _read_filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
     """Yield patterns of `path-exclude` and `path-include`; True for excluding ones."""
     folder = re.compile(r"etc/dpkg/dpkg\.cfg\.d/[A-Za-z0-9_-]+")
     names = [path for path in base.entries if folder.fullmatch(path)]
@@ -461,7 +465,7 @@ def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
                 yield match[2], match[1] == "exclude"
 
 
-def _changed(base: BaseFiles) -> Iterator[str]:
+def _find_changed_paths(base: BaseFiles) -> Iterator[str]:
     """Yield paths that dpkg would change while unpacking: diverted, or with an overridden mode.
 
     Format: lib/dpkg/db-fsys-divert.c (three lines for each) and db-fsys-override.c.

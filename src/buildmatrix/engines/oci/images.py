@@ -46,7 +46,7 @@ def push_content(
     `mounts`: see `repositories`. `check` is called between steps, and raises an error to end the
     push. Raises `BuildError` if a registry rejects the image.
     """
-    documents = list(_documents(layout, image))
+    documents = list(_iter_documents(layout, image))
     blobs = {
         blob.digest: blob
         for document in documents
@@ -57,7 +57,7 @@ def push_content(
     names = [Reference.parse(tag) for tag in job.tags]
     for repository in dict.fromkeys(Reference(name.host, name.repository) for name in names):
         others = [name for name in mounts[repository.host] if name != repository.repository]
-        with explained(job):
+        with explain_errors(job):
             for number, blob in enumerate(blobs.values(), 1):
                 check()
                 text = f"blob {number} of {len(blobs)} ({size(blob.size)}) to {repository.name}"
@@ -82,7 +82,7 @@ def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:
 
 
 @contextmanager
-def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
+def explain_errors(job: BuildJob, tag: str | None = None) -> Iterator[None]:
     """Turn errors of a registry into `BuildError`: the push failed, not the build."""
     try:
         yield
@@ -91,7 +91,7 @@ def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
         raise BuildError(f"{name} could not be pushed: {error.message}", log=job.log) from error
 
 
-def _documents(layout: OciLayout, image: Descriptor) -> Iterator[Descriptor]:
+def _iter_documents(layout: OciLayout, image: Descriptor) -> Iterator[Descriptor]:
     """Yield the manifests of an image, and the index last; indexes are not nested."""
     if image.media_type in INDEXES:
         yield from index_of(layout.document(image), f"{layout.folder}: the image").manifests
@@ -150,15 +150,15 @@ class Images(OciLayout):
         """Copy an image from `source`, and add a name. Raises the errors of writing."""
         with self._lock, writing(self.folder):
             self.adopt(source, image)
-            self._name(image, {*self.names(image), name})
+            self._set_names(image, {*self.names(image), name})
 
     def move(self, name: str, names: Sequence[str]) -> None:
         """Give `names` to the image `name`, and remove that name."""
         with self._lock, writing(self.folder):
             image = self.get(name)
-            self._name(image, {*self.names(image), *names} - {name})
+            self._set_names(image, {*self.names(image), *names} - {name})
 
-    def _name(self, image: Descriptor, names: set[str]) -> None:
+    def _set_names(self, image: Descriptor, names: set[str]) -> None:
         """Name an image, and remove the blobs of images without names."""
         self.publish(image, sorted(names))
         used = set()
@@ -212,7 +212,7 @@ def push(
     try:
         scanned: dict[str, Descriptor] = {}
         for job in jobs:
-            scanned[job.id] = _scanned(images, job)
+            scanned[job.id] = _require_scanned(images, job)
         mounts = repositories(jobs)
         for job in jobs:
             image = scanned[job.id]
@@ -223,7 +223,7 @@ def push(
                 progress.step(job.id, "push: " + " ".join(job.tags))
                 data = images.document(scanned[job.id])
                 for tag in job.tags:
-                    with explained(job, tag):
+                    with explain_errors(job, tag):
                         name, image = Reference.parse(tag), scanned[job.id]
                         registry.push_manifest(name, data, image.media_type)
                 progress.end(job.id)
@@ -233,7 +233,7 @@ def push(
     return Pushed(pushed)
 
 
-def _scanned(images: Images, job: BuildJob) -> Descriptor:
+def _require_scanned(images: Images, job: BuildJob) -> Descriptor:
     """Return the scanned image. Raises `UndecidedError` if it is missing or incomplete.
 
     Found by its manifest: another manifest may have the same configuration with other layers.

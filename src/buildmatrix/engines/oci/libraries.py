@@ -293,7 +293,7 @@ def _naming(name: str) -> Iterator[None]:
 def _opt(base: BaseFiles) -> LayerEntry:
     """Return the parent folder of the environment, as in the base."""
     there = base.entries.get("opt")
-    if base.resolved(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
+    if base.resolve(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
         raise UndecidedError(
             f"the base image has /{ENVIRONMENT} already, or its /opt is no folder; take another one"
         )

@@ -166,16 +166,16 @@ class _RecipeReader:
         try:
             above, read = stages(instructions(self._text))
         except DockerfileError as error:
-            self._problem(None, f"its Dockerfile cannot be built without a builder: {error}")
+            self._add_problem(None, f"its Dockerfile cannot be built without a builder: {error}")
         else:
             for instruction in above:
                 if (instruction.keyword, instruction.text) != ("ARG", 'MIRROR=""'):
                     self._refuse(instruction)
             for stage in read[:-1]:
-                self._helper(stage)
-            self._final(read[-1])
+                self._read_helper_stage(stage)
+            self._read_final_stage(read[-1])
             if not any(isinstance(step, Environment) for step in self._steps):
-                self._problem(
+                self._add_problem(
                     read[-1].begin,
                     "its Dockerfile copies no `/opt/venv` from the stage `build`, which is what "
                     "this engine makes",
@@ -183,7 +183,7 @@ class _RecipeReader:
         self._check_packages()
         return Recipe(tuple(self._steps), tuple(self._problems))
 
-    def _helper(self, stage: Stage) -> None:
+    def _read_helper_stage(self, stage: Stage) -> None:
         """Parse a stage before the last one: for a tool, or for the environment."""
         if stage.name in ("uv", "micromamba"):
             for instruction in stage.instructions:
@@ -196,7 +196,7 @@ class _RecipeReader:
         for instruction in stage.instructions:
             if instruction.keyword == "ENV":
                 self._check_variables(instruction)
-            elif instruction.keyword == "RUN" and self._is(instruction, "install"):
+            elif instruction.keyword == "RUN" and self._is_macro(instruction, "install"):
                 needed.discard((instruction.flags, instruction.text))
             elif instruction.keyword == "RUN" and not instruction.flags:
                 names = self._package_names(instruction)
@@ -207,7 +207,7 @@ class _RecipeReader:
             elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
                 self._refuse(instruction)
         if needed:
-            self._problem(stage.begin, "its stage `build` does not install the lock as ours do")
+            self._add_problem(stage.begin, "its stage `build` does not install the lock as ours do")
 
     def _check_variables(self, instruction: DockerfileInstruction) -> None:
         """Refuse variables that affect the installer; other ones have no effect here."""
@@ -220,19 +220,19 @@ class _RecipeReader:
             if _OF_BUILD.fullmatch(name):
                 self._refuse(instruction, f"{name} would change what is installed")
 
-    def _final(self, stage: Stage) -> None:
+    def _read_final_stage(self, stage: Stage) -> None:
         if stage.base != f"${{MIRROR}}{self._target.base.final}" or stage.begin.flags:
             self._refuse(stage.begin, "the last stage begins with another image than `base` names")
         readers: dict[str, Callable[[DockerfileInstruction], Step | None]] = {
-            "RUN": self._run,
-            "COPY": self._copy,
+            "RUN": self._read_run,
+            "COPY": self._read_copy,
             **dict.fromkeys(("ENV", "LABEL"), lambda at: Pairs(at, pairs(at.text))),
             **dict.fromkeys(("WORKDIR", "USER"), lambda at: Words(at, (word(at.text),))),
             **dict.fromkeys(
                 ("EXPOSE", "VOLUME", "STOPSIGNAL"),
-                lambda at: Words(at, tuple(map(word, _listed(at.text)))),
+                lambda at: Words(at, tuple(map(word, _parse_words(at.text)))),
             ),
-            **dict.fromkeys(("CMD", "ENTRYPOINT"), _command),
+            **dict.fromkeys(("CMD", "ENTRYPOINT"), _parse_command),
         }
         for instruction in stage.instructions:
             read = readers.get(instruction.keyword)
@@ -249,10 +249,10 @@ class _RecipeReader:
                 if step is not None:
                     self._steps.append(step)
 
-    def _run(self, instruction: DockerfileInstruction) -> Step | None:
-        if self._is(instruction, "account"):
+    def _read_run(self, instruction: DockerfileInstruction) -> Step | None:
+        if self._is_macro(instruction, "account"):
             return Account(instruction, self._target.user)
-        if self._is(instruction, "check"):
+        if self._is_macro(instruction, "check"):
             return None  # what it checks is made here
         names = self._package_names(instruction)
         if names is None:
@@ -266,8 +266,8 @@ class _RecipeReader:
         match = None if instruction.flags else next(filter(None, matches), None)
         return None if match is None else tuple(match[1].split())
 
-    def _copy(self, instruction: DockerfileInstruction) -> Step | None:
-        paths = _listed(instruction.text)
+    def _read_copy(self, instruction: DockerfileInstruction) -> Step | None:
+        paths = _parse_words(instruction.text)
         if instruction.flags == ("--from=build",) and paths == ["/opt/venv", "/opt/venv"]:
             return Environment(instruction)
         if instruction.flags:
@@ -283,24 +283,24 @@ class _RecipeReader:
             raise DockerfileError("a wildcard")
         return Copy(instruction, path.replace("\0", "["), word(paths[1]))
 
-    def _is(self, instruction: DockerfileInstruction, macro: str) -> bool:
+    def _is_macro(self, instruction: DockerfileInstruction, macro: str) -> bool:
         return (instruction.flags, instruction.text) in self._macros[macro]
 
     # Unsupported instructions
 
     def _refuse(self, instruction: DockerfileInstruction, why: str = "") -> None:
         reason = f": {why}" if why else ""
-        self._problem(
+        self._add_problem(
             instruction, f"`{instruction.shown}` cannot be done without a builder{reason}"
         )
 
-    def _problem(self, instruction: DockerfileInstruction | None, message: str) -> None:
+    def _add_problem(self, instruction: DockerfileInstruction | None, message: str) -> None:
         """Add a problem with its place: in the template, if the first line is unique there."""
         template = template_of(self._spec.root, self._target)
         is_ours = (builtin_templates() / template).is_file()
         line = None
         if not is_ours and instruction is not None:
-            line = _only_line(self._spec.root / template, instruction.first)
+            line = _find_only_line(self._spec.root / template, instruction.first)
         file = template
         if line is None:
             file = self._spec.dockerfile(self._target.id)
@@ -342,18 +342,18 @@ class _RecipeReader:
                 )
 
 
-def _listed(text: str) -> list[str]:
+def _parse_words(text: str) -> list[str]:
     """Return the words of a JSON array or of plain text."""
     listed = array(text)
     return words(text) if listed is None else listed
 
 
-def _command(at: DockerfileInstruction) -> Command:
+def _parse_command(at: DockerfileInstruction) -> Command:
     listed = array(at.text)
     return Command(at, at.text if listed is None else tuple(listed))
 
 
-def _only_line(path: Path, text: str) -> int | None:
+def _find_only_line(path: Path, text: str) -> int | None:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
