@@ -65,23 +65,24 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
         metadata = root.get("metadata")
         if project is None or not isinstance(metadata, dict):
             continue
-        requested = _requested(project)
-        recorded, elsewhere = _recorded(metadata, project.name)
-        if reason := _other_names(project, requested, recorded, file.label):
+        requested = _collect_requests(project)
+        recorded, elsewhere = _read_recorded(metadata, project.name)
+        if reason := _find_other_name(project, requested, recorded, file.label):
             return Staleness(reason)
         # Overrides: uv takes these, whatever ranges the project has.
-        settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
+        settled = elsewhere | _read_names(mapping(file.document.get("manifest")).get("overrides"))
         pins = {
             package.name: package.version
             for package in lock.packages
             if package.name not in settled
         }
         lines = (
-            _line(project, requirement) for requirement in expand(project, {"", *selection.extras})
+            _make_line(project, requirement)
+            for requirement in expand(project, {"", *selection.extras})
         )
-        if reason := _unmet((line for line in lines if line.name in pins), pins, selection):
+        if reason := _find_unmet((line for line in lines if line.name in pins), pins, selection):
             return Staleness(reason)
-        if reason := _other_ranges(project, requested, recorded, elsewhere, file.label):
+        if reason := _find_other_range(project, requested, recorded, elsewhere, file.label):
             seeming = seeming or Staleness(f"{reason}; `uv lock --check` decides", is_proven=False)
     return seeming
 
@@ -123,12 +124,12 @@ def pinned_staleness(
         if location is None or location[1] in own_files:
             continue
         try:
-            lines = list(_lines(*location))
+            lines = list(_read_lines(*location))
         except SpecError:
             return None  # The resolution reports what is wrong with it.
         inputs.append(location[1])
         requested |= {line.name for line in lines}
-        if reason := _unmet(lines, pins, selection):
+        if reason := _find_unmet(lines, pins, selection):
             return Staleness(reason)
     for package in lock.packages:
         named = [via for via in package.via if via in inputs]
@@ -143,7 +144,7 @@ def pinned_staleness(
 # uv.lock
 
 
-def _other_names(
+def _find_other_name(
     project: Project, requested: _Requests, recorded: _Requests, label: str
 ) -> str | None:
     """Return the distribution that only the project requires, or that only the lock has."""
@@ -161,7 +162,7 @@ def _other_names(
     return None
 
 
-def _other_ranges(
+def _find_other_range(
     project: Project,
     requested: _Requests,
     recorded: _Requests,
@@ -173,23 +174,24 @@ def _other_ranges(
         if requested[part, name] != recorded[part, name] and name not in elsewhere:
             part_phrase = f" in `{part.lstrip(':')}`" if part else ""
             wants, was = (
-                _shown(name, requirements[part, name]) for requirements in (requested, recorded)
+                _format_request(name, requirements[part, name])
+                for requirements in (requested, recorded)
             )
             return f"{project.label} asks for {wants}{part_phrase}, and {label} was made for {was}"
     return None
 
 
-def _requested(project: Project) -> _Requests:
+def _collect_requests(project: Project) -> _Requests:
     requests: _Requests = {}
     for part in {requirement.part for requirement in project.requirements}:
         for requirement in expand(project, {part}):
-            key = _part(str(requirement.parsed.marker or ""), part), requirement.name
+            key = _find_part(str(requirement.parsed.marker or ""), part), requirement.name
             extras = frozenset(map(canonicalize_name, requirement.parsed.extras))
             requests.setdefault(key, set()).add((extras, requirement.parsed.specifier))
     return requests
 
 
-def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[str]]:
+def _read_recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[str]]:
     """Return uv's record of each part's requirements, and names that come from an address.
 
     The project's own extras are expanded. Some releases of uv, and some build backends, record the
@@ -197,7 +199,7 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[
     """
     by_part: dict[str, list[Mapping[str, object]]] = {}
     for item in tables(metadata.get("requires-dist")):
-        by_part.setdefault(_part(string(item.get("marker")), ""), []).append(item)
+        by_part.setdefault(_find_part(string(item.get("marker")), ""), []).append(item)
     for group, items in groups_of(metadata).items():
         by_part[f":{canonicalize_name(group)}"] = tables(items)
     requests: _Requests = {}
@@ -211,20 +213,20 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[
                 if name == own:
                     reached += [extra for extra in sorted(extras) if extra not in reached]
                     continue
-                ranged = _range(string(item.get("specifier")))
+                ranged = _parse_range(string(item.get("specifier")))
                 requests.setdefault((part, name), set()).add((extras, ranged))
                 if any(key in item for key in _ADDRESSES):
                     elsewhere.add(name)
     return requests, elsewhere
 
 
-def _part(marker: str, part: str) -> str:
+def _find_part(marker: str, part: str) -> str:
     """Return the extra that a marker names; else `part`."""
     extra = _EXTRA.search(marker)
     return canonicalize_name(extra[1]) if extra else part
 
 
-def _range(text: str) -> SpecifierSet | str:
+def _parse_range(text: str) -> SpecifierSet | str:
     """Return a range that equals others with the same meaning in another order or spelling."""
     try:
         return parse_specifiers(text)
@@ -232,11 +234,11 @@ def _range(text: str) -> SpecifierSet | str:
         return text
 
 
-def _names(items: object) -> set[str]:
+def _read_names(items: object) -> set[str]:
     return {canonicalize_name(string(item.get("name"))) for item in tables(items)}
 
 
-def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
+def _format_request(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
     extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
     return f"{name}{format_extras(extras)}{ranged}"
 
@@ -244,19 +246,19 @@ def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) 
 # Requirements against locked versions
 
 
-def _lines(path: Path, label: str) -> Iterator[RequirementLine]:
+def _read_lines(path: Path, label: str) -> Iterator[RequirementLine]:
     if path.name == "pyproject.toml":
         project = read_project(path, label)
-        yield from (_line(project, requirement) for requirement in expand(project, {""}))
+        yield from (_make_line(project, requirement) for requirement in expand(project, {""}))
     elif path.suffix in (".in", ".txt"):
         yield from read_requirements(path, label).lines
 
 
-def _line(project: Project, requirement: ProjectRequirement) -> RequirementLine:
+def _make_line(project: Project, requirement: ProjectRequirement) -> RequirementLine:
     return RequirementLine(project.label, requirement.line, requirement.name, requirement.parsed)
 
 
-def _unmet(
+def _find_unmet(
     lines: Iterable[RequirementLine], pins: Mapping[str, str], selection: LockSelection
 ) -> str | None:
     """Return the first line that the versions of a lock do not meet, in words."""
@@ -320,11 +322,11 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
             ]
         )
         raise UsageError(f"{selection.label} is not a supported lock; supported are {readable}")
-    lock = replace(pins.lock, decided=pins.lock.decided | _decided(selection))
+    lock = replace(pins.lock, decided=pins.lock.decided | _find_decided(selection))
     return replace(pins, lock=_rebase_paths(lock, selection.path.parent)), stale
 
 
-def _decided(selection: LockSelection) -> frozenset[str]:
+def _find_decided(selection: LockSelection) -> frozenset[str]:
     """Return the project beside a lock, and names that its settings for uv decide."""
     project = find_project(*selection.beside("pyproject.toml"))
     names = {project.name} if project is not None else set()
@@ -343,26 +345,26 @@ def _decided(selection: LockSelection) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+def _read_uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "uv lock")
     lock = uvlock.read(file)
     return Pins(lock, {}), uv_staleness(file, lock)
 
 
-def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+def _read_poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     # A requirement that the lock lacks is an error of `read`.
     return Pins(poetrylock.read(open_lock(selection, "poetry lock")), {}), None
 
 
-def _pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+def _read_pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "pipenv lock")
     return Pins(*read_pipfile_lock(file)), pipenv_staleness(file)
 
 
 _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]] = {
-    "uv.lock": _uv,
-    "poetry.lock": _poetry,
-    "Pipfile.lock": _pipenv,
+    "uv.lock": _read_uv,
+    "poetry.lock": _read_poetry,
+    "Pipfile.lock": _read_pipenv,
 }
 
 

@@ -86,17 +86,17 @@ def _append(node: Any, key: str, value: Any) -> None:
     """Add a key behind the last one: text behind that is a comment of the next table."""
     from tomlkit.items import InlineTable, Table
 
-    item = _item(value, inside=isinstance(node, Table | InlineTable))
+    item = _make_item(value, inside=isinstance(node, Table | InlineTable))
     if not isinstance(node, Table):
         node[key] = item
         return
-    tail = _tail(node)
+    tail = _cut_tail(node)
     node.add(key, item)
     for entry in tail:
         node.add(entry)
 
 
-def _tail(table: Table) -> list[Any]:
+def _cut_tail(table: Table) -> list[Any]:
     """Take everything behind the first blank line off the end of a table."""
     from tomlkit.items import Whitespace
 
@@ -111,7 +111,7 @@ def _tail(table: Table) -> list[Any]:
     return tail
 
 
-def _item(value: Any, *, inside: bool) -> Any:
+def _make_item(value: Any, *, inside: bool) -> Any:
     """Make `{ name = "twin" }` within an existing table, and a table of its own elsewhere."""
     import tomlkit
     from tomlkit.items import SingleKey
@@ -120,7 +120,7 @@ def _item(value: Any, *, inside: bool) -> Any:
         return tomlkit.item(list(value) if isinstance(value, tuple) else value)
     if inside:
         entries = (
-            f"{SingleKey(name).as_string()} = {_item(content, inside=True).as_string()}"
+            f"{SingleKey(name).as_string()} = {_make_item(content, inside=True).as_string()}"
             for name, content in value.items()
         )
         return tomlkit.value(f"{{ {', '.join(entries)} }}")
@@ -128,7 +128,7 @@ def _item(value: Any, *, inside: bool) -> Any:
         is_super_table=all(isinstance(content, Mapping) for content in value.values())
     )
     for name, content in value.items():
-        table.add(name, _item(content, inside=not isinstance(content, Mapping)))
+        table.add(name, _make_item(content, inside=not isinstance(content, Mapping)))
     return table
 
 
@@ -224,13 +224,15 @@ def _rename(line: str, name: str, twin: str, only: str | None) -> str:
 
 def unified(label: str, before: str, after: str) -> str:
     """Return the difference of a file for `git apply` and `patch -p1`; empty if there is none."""
-    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{label}", f"b/{label}")
+    lines = difflib.unified_diff(
+        _split_lines(before), _split_lines(after), f"a/{label}", f"b/{label}"
+    )
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Split lines as `patch` does: only a line feed ends one."""
     parts = text.split("\n")
     return [*(f"{part}\n" for part in parts[:-1]), *([parts[-1]] if parts[-1] else [])]

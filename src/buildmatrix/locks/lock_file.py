@@ -161,8 +161,8 @@ def command_of(text: str) -> LockCommand | None:
             return None
         files, options = _parse_words(words)
         if match[1] == "uv export":
-            return LockCommand(("pyproject.toml",), _parts(options))
-        return LockCommand(tuple(files) or ("requirements.in",), _parts(options))
+            return LockCommand(("pyproject.toml",), _parse_parts(options))
+        return LockCommand(tuple(files) or ("requirements.in",), _parse_parts(options))
     return None
 
 
@@ -184,7 +184,7 @@ def _parse_words(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     return files, options
 
 
-def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
+def _parse_parts(options: list[tuple[str, str]]) -> frozenset[str]:
     if any(name in ("--all-extras", "--all-groups") for name, _ in options):
         return frozenset()
     extras = {canonicalize_name(value) for name, value in options if name == "--extra"}
@@ -211,16 +211,16 @@ class CommandInputs:
 
     def place(self, file: str, name: str) -> str:
         """Return `file:line` of a distribution's requirement; the file alone without a line."""
-        label, places = self._file(file)
+        label, places = self._read_file(file)
         return places.get(name, label)
 
     def places(self, name: str) -> set[str]:
         """Return `file:line` of requirements of a distribution, in all inputs."""
         files = self._command.files if self._command is not None else ("pyproject.toml",)
-        candidates = (self._file(file)[1].get(name) for file in files)
+        candidates = (self._read_file(file)[1].get(name) for file in files)
         return {place for place in candidates if place is not None}
 
-    def _file(self, file: str) -> tuple[str, Mapping[str, str]]:
+    def _read_file(self, file: str) -> tuple[str, Mapping[str, str]]:
         if file not in self._labels_and_places:
             self._labels_and_places[file] = self._read(file)
         return self._labels_and_places[file]
@@ -233,13 +233,13 @@ class CommandInputs:
         path, label = location
         try:
             if path.name == "pyproject.toml":
-                return label, self._project_lines(path, label)
+                return label, self._map_project_lines(path, label)
             lines = read_requirements(path, label).lines
         except SpecError:
             return label, {}
         return label, {line.name: str(line) for line in reversed(lines)}
 
-    def _project_lines(self, path: Path, label: str) -> Mapping[str, str]:
+    def _map_project_lines(self, path: Path, label: str) -> Mapping[str, str]:
         project = read_project(path, label)
         parts = self._command.parts if self._command is not None else frozenset[str]()
         all_parts = {"", *project.extras, *(f":{name}" for name in project.groups)}

@@ -70,35 +70,35 @@ def local_state(
         {name: value for name, value in environment.items() if name.startswith("UV_")},
         [*forwarded.variables.items()],
         forwarded.arguments,
-        [[str(path), _text(path)] for path in uv_files(environment)],
-        [[place, _state(place, 0)] for place in locations.find_links],
-        [[place, _state(place, _DEEPEST)] for place in (*locations.indexes, *addresses)],
+        [[str(path), _read_text(path)] for path in uv_files(environment)],
+        [[place, _take_state(place, 0)] for place in locations.find_links],
+        [[place, _take_state(place, _DEEPEST)] for place in (*locations.indexes, *addresses)],
     ]
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     with suppress(OSError, ValueError):
         return path.read_text(encoding="utf-8")
     return None
 
 
-def _state(place: str, deep: int) -> object:
+def _take_state(place: str, deep: int) -> object:
     """Return stamps of a file, or of the files in a folder; None if remote or missing."""
     path = local_path(place)
     if path is None:
         return None
     stamps = []
-    for stamp in _stamps(path, deep):
+    for stamp in _iter_stamps(path, deep):
         stamps.append(stamp)
         if len(stamps) > MOST_STAMPS:
             return _RUN
     return sorted(stamps)
 
 
-def _stamps(path: Path, deep: int) -> Iterator[tuple[str, int, int, int, int]]:
+def _iter_stamps(path: Path, deep: int) -> Iterator[tuple[str, int, int, int, int]]:
     try:
         if not path.is_dir():
-            yield _stamp(os.fspath(path), path.stat())
+            yield _make_stamp(os.fspath(path), path.stat())
             return
         entries = os.scandir(path)
     except OSError:
@@ -107,12 +107,12 @@ def _stamps(path: Path, deep: int) -> Iterator[tuple[str, int, int, int, int]]:
         for entry in entries:
             with suppress(OSError):
                 if not entry.is_dir():
-                    yield _stamp(entry.path, entry.stat())
+                    yield _make_stamp(entry.path, entry.stat())
                 elif deep:
-                    yield from _stamps(Path(entry.path), deep - 1)
+                    yield from _iter_stamps(Path(entry.path), deep - 1)
 
 
-def _stamp(path: str, status: os.stat_result) -> tuple[str, int, int, int, int]:
+def _make_stamp(path: str, status: os.stat_result) -> tuple[str, int, int, int, int]:
     return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

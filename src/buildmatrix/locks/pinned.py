@@ -97,7 +97,7 @@ def read(selection: LockSelection) -> tuple[Pins, LockCommand | None]:
     command = command_of(text)
     inputs = CommandInputs(selection, command)
     packages = {
-        line.name: _package(selection, line, nodes.get(line.name), inputs) for line in lines
+        line.name: _make_package(selection, line, nodes.get(line.name), inputs) for line in lines
     }
     for unbuilt in requirements.unbuilt:
         if applies(unbuilt, selection.environment):
@@ -117,7 +117,7 @@ def read(selection: LockSelection) -> tuple[Pins, LockCommand | None]:
     return pins, command
 
 
-def _package(
+def _make_package(
     selection: LockSelection,
     line: RequirementLine,
     node: ResolvedNode | None,
@@ -137,12 +137,12 @@ def _package(
         index=None,
         wheels=wheels,
         source_only=False,
-        via=tuple(sorted(set(_askers(line, node, inputs)))),
+        via=tuple(sorted(set(_iter_askers(line, node, inputs)))),
         place=str(line),
     )
 
 
-def _askers(
+def _iter_askers(
     line: RequirementLine, node: ResolvedNode | None, inputs: CommandInputs
 ) -> Iterator[str]:
     """Yield askers from the comments, with lines of the files that they name."""
@@ -188,27 +188,27 @@ def read_pipfile_lock(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]
     check_count(sum(len(mapping(document.get(section))) for section in sections), selection.label)
     packages: dict[str, Package] = {}
     hashes: dict[str, frozenset[str]] = {}
-    lines = _lines(file.text)
+    lines = _map_lines(file.text)
     sources = {
         string(source.get("name")): string(source.get("url"))
         for source in tables(meta.get("sources"))
     }
     for section in sections:
-        places = _requested_places(selection, _SECTIONS.get(section, section))
+        places = _find_requested_places(selection, _SECTIONS.get(section, section))
         for name, item in mapping(document.get(section)).items():
             line = lines.get((section, name))
-            package = _locked_package(selection, name, mapping(item), line, sources, places)
+            package = _make_locked_package(selection, name, mapping(item), line, sources, places)
             before = packages.get(package.name) if package is not None else None
             # pip installs the sections one after the other: the last version remains.
             if package is not None and (before is None or before.version != package.version):
                 packages[package.name] = package
-                hashes[package.name] = _hashes(selection, name, mapping(item), line)
+                hashes[package.name] = _read_hashes(selection, name, mapping(item), line)
     empty = {name for name in categories if not document[name]}
     left_out = selection.left_out((), {*categories} - {*sections} - empty)
     return file.lock((packages[name] for name in sorted(packages)), left_out), hashes
 
 
-def _hashes(
+def _read_hashes(
     selection: LockSelection, name: str, item: Mapping[str, object], line: int | None
 ) -> frozenset[str]:
     """Return the sha256 hashes of an entry, in hex; empty if it allows every file.
@@ -225,7 +225,7 @@ def _hashes(
     return digests
 
 
-def _locked_package(
+def _make_locked_package(
     selection: LockSelection,
     key: str,
     item: Mapping[str, object],
@@ -241,7 +241,7 @@ def _locked_package(
         problem = f"package `{name}`: its `markers` are not valid: {error}"
         raise SpecError([Problem(problem, selection.label, line)]) from error
     pin = string(item.get("version"))
-    origin = _origin(item)
+    origin = _find_origin(item)
     if not pin.startswith("==") and not origin:
         problem = f"package `{name}`: `version` is {pin!r}, and must be one version, `==1.2`"
         raise SpecError([Problem(problem, selection.label, line, hint=_HINT)])
@@ -258,14 +258,14 @@ def _locked_package(
     )
 
 
-def _origin(item: Mapping[str, object]) -> str:
+def _find_origin(item: Mapping[str, object]) -> str:
     for key in ("git", "hg", "svn", "bzr"):
         if key in item:
             return f"{key}+{string(item[key])}@{string(item.get('ref'))}"
     return string(item.get("path")) or string(item.get("file"))
 
 
-def _requested_places(selection: LockSelection, section: str) -> Mapping[str, str]:
+def _find_requested_places(selection: LockSelection, section: str) -> Mapping[str, str]:
     """Return name → `Pipfile:line` of its requirements; empty without a `Pipfile`."""
     path, label = selection.beside("Pipfile")
     try:
@@ -278,7 +278,7 @@ def _requested_places(selection: LockSelection, section: str) -> Mapping[str, st
     }
 
 
-def _lines(text: str) -> Mapping[tuple[str, str], int]:
+def _map_lines(text: str) -> Mapping[tuple[str, str], int]:
     """Return (section, name) → line, in pipenv's layout: one key per line, indented by four."""
     lines: dict[tuple[str, str], int] = {}
     section = ""

@@ -151,19 +151,19 @@ def is_from_its_index(node: ResolvedNode, target: Target) -> bool:
 
 def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
     """Return the plan from the lines alone. Raises `UsageError` for impossible replacements."""
-    replaced = _replacements(target)
+    replaced = _make_replacements(target)
     twins = tuple(
         _twin_of_line(line, replaced[line.name]) for line in lines if line.name in replaced
     )
     excluded: set[str] = {canonicalize_name(name) for name in target.drop}
     excluded |= {line.name for line in lines if line.name in replaced}
     named = {line.name for line in lines} | {twin.name for twin in twins}
-    return UvPlan(frozenset(excluded), twins, _bindings(named - excluded, target))
+    return UvPlan(frozenset(excluded), twins, _make_bindings(named - excluded, target))
 
 
 def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> UvPlan:
     """Return the next plan after the resolution of `plan`; `plan` itself if it is final."""
-    replaced = _replacements(target)
+    replaced = _make_replacements(target)
     originals = [node for name, node in graph.items() if name in replaced]
     twins = tuple(
         Twin(replaced[node.name], replaced[node.name], node.via, node.version) for node in originals
@@ -174,13 +174,13 @@ def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> U
         for name in plan.bound.keys() & graph.keys()
         if all(asker.startswith(INDEX_PROJECT) for asker in graph[name].via)
     }
-    names = {*plan.bound, *_loose(plan, graph, target), *(twin.name for twin in twins)}
+    names = {*plan.bound, *_find_loose(plan, graph, target), *(twin.name for twin in twins)}
     return UvPlan(
-        excluded, plan.twins + twins, _bindings(names - excluded - released, target), released
+        excluded, plan.twins + twins, _make_bindings(names - excluded - released, target), released
     )
 
 
-def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:
+def _find_loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:
     """Return family members in `graph` to bind next.
 
     One that came from elsewhere, required by another such one, waits: its requester may require
@@ -195,12 +195,12 @@ def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> s
     }
 
 
-def _bindings(names: set[str], target: Target) -> dict[str, str]:
+def _make_bindings(names: set[str], target: Target) -> dict[str, str]:
     urls = {name: index_of(name, target) for name in sorted(names)}
     return {name: url for name, url in urls.items() if url is not None}
 
 
-def _replacements(target: Target) -> dict[str, str]:
+def _make_replacements(target: Target) -> dict[str, str]:
     replaced: dict[str, str] = {
         canonicalize_name(name): canonicalize_name(twin) for name, twin in target.replace.items()
     }

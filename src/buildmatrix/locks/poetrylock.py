@@ -53,12 +53,12 @@ def read(file: LockFile) -> Lock:
     if not any(allows_version(pythons, f"{target.python}.{patch}") for patch in range(100)):
         problem = f"the lock is for Python {pythons}, and {target.id} has {target.python}"
         raise SpecError([Problem(problem, selection.label)])
-    entries = file.entries(_dependencies, lambda _: ())
+    entries = file.entries(_read_dependencies, lambda _: ())
     project = find_project(*selection.beside("pyproject.toml"))
     if project is not None:
         poetry = tool_table(project.document, "poetry")
         extras = {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
-        groups = {*_poetry_groups(project), *project.groups} - {_MAIN}
+        groups = {*_read_groups(project), *project.groups} - {_MAIN}
         # `poetry install` skips these.
         optional = {
             canonicalize_name(name)
@@ -74,7 +74,7 @@ def read(file: LockFile) -> Lock:
         selection.check(extras, groups or selection.groups | selection.without)
     left_out = selection.left_out(extras, groups)
     try:
-        roots = list(_roots(selection, project)) if project is not None else []
+        roots = list(_iter_roots(selection, project)) if project is not None else []
         if version in ("1", "2") or version.startswith(("1.", "2.0")):
             chosen = _resolve(selection, document, entries, project, roots)
         else:
@@ -85,20 +85,22 @@ def read(file: LockFile) -> Lock:
     files = mapping(metadata.get("files"))
     return file.lock(
         (
-            _package(entry, askers[name], files.get(string(entry.table.get("name"))), selection)
+            _make_package(
+                entry, askers[name], files.get(string(entry.table.get("name"))), selection
+            )
             for name, entry in sorted(chosen.items())
         ),
         left_out,
     )
 
 
-def _selected_groups(selection: LockSelection) -> set[str]:
+def _select_groups(selection: LockSelection) -> set[str]:
     return {*selection.groups, *([_MAIN] if selection.has_main else [])}
 
 
 def _select_marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str, LockEntry]:
     """Return entries with groups and markers of the selection, by name."""
-    groups = _selected_groups(selection)
+    groups = _select_groups(selection)
     chosen: dict[str, LockEntry] = {}
     for entry in entries:
         markers = entry.table.get("markers")
@@ -133,7 +135,7 @@ def _resolve(
         for name in strings(names)
     }
     if project is None:
-        groups = {"", *_selected_groups(selection)}
+        groups = {"", *_select_groups(selection)}
         late = [
             entry.name
             for entry in entries
@@ -167,7 +169,7 @@ def _resolve(
     return {name: entry for name, entry in solution.items() if name in wanted}
 
 
-def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
+def _iter_roots(selection: LockSelection, project: Project) -> Iterator[Root]:
     """Yield the project's requirements, in `[project]` and in `[tool.poetry]`."""
     for requirement in expand(
         project, {"", *selection.extras, *(f":{group}" for group in selection.groups)}
@@ -177,8 +179,8 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
         edge = LockEdge(requirement.name, extras, marker, allows=str(requirement.parsed.specifier))
         yield Root(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
-    for group, dependencies in _poetry_groups(project).items():
-        if group not in _selected_groups(selection):
+    for group, dependencies in _read_groups(project).items():
+        if group not in _select_groups(selection):
             continue
         table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
         for name, value in dependencies.items():
@@ -187,11 +189,11 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
             if key == "python" or (group == _MAIN and key in named):
                 continue
             place = f"{project.label}:{line_of_key(project.text, name, table)}"
-            for edge, is_optional in _edges(name, value):
+            for edge, is_optional in _iter_edges(name, value):
                 yield Root(place, edge, is_optional)
 
 
-def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
+def _read_groups(project: Project) -> dict[str, Mapping[str, object]]:
     poetry = tool_table(project.document, "poetry")
     groups = {_MAIN: mapping(poetry.get("dependencies"))}
     if "dev-dependencies" in poetry:
@@ -201,7 +203,7 @@ def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
     return groups
 
 
-def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
+def _read_dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
     """Return the requirements of an entry; optional ones belong to the extras that list them."""
     listed = {
         canonicalize_name(extra): {
@@ -211,7 +213,7 @@ def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ..
     }
     dependencies: dict[str, list[LockEdge]] = {"": [], **{extra: [] for extra in listed}}
     for name, value in mapping(item.get("dependencies")).items():
-        for edge, is_optional in _edges(name, value):
+        for edge, is_optional in _iter_edges(name, value):
             for extra in (
                 [extra for extra, names in listed.items() if edge.name in names]
                 if is_optional
@@ -221,7 +223,7 @@ def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ..
     return {extra: tuple(edges) for extra, edges in dependencies.items()}
 
 
-def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
+def _iter_edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
     """Yield the edges of one key of a table of dependencies, and True for optional ones."""
     for item in value if isinstance(value, list) else [value]:
         table = mapping(item)
@@ -239,7 +241,7 @@ def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
         yield edge, table.get("optional") is True
 
 
-def _package(
+def _make_package(
     entry: LockEntry, askers: tuple[str, ...], old: object, selection: LockSelection
 ) -> Package:
     source = mapping(entry.source)

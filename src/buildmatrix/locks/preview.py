@@ -86,8 +86,8 @@ def request_key(uv: Uv, target: Target, requirements: RequirementSet) -> str:
     environment = marker_environment(target)
     first_plan(target, [line for line in requirements.lines if applies(line, environment)])
     lines, constraints = (
-        _texts(requirements.lines, target),
-        _texts(requirements.constraints, target),
+        _format_requirements(requirements.lines, target),
+        _format_requirements(requirements.constraints, target),
     )
     addresses = list(target.index.values())
     for line in (*lines, *constraints):
@@ -196,7 +196,9 @@ class _Session:
         self._requirement_set = requirement_set
         self._options = list(dict.fromkeys(requirement_set.options))
         self._folder = folder
-        requirements = [parse_requirement(text) for text in _texts(requirement_set.lines, target)]
+        requirements = [
+            parse_requirement(text) for text in _format_requirements(requirement_set.lines, target)
+        ]
         self._lines = [
             RequirementLine(REQUEST_FILE, 0, canonicalize_name(requirement.name), requirement)
             for requirement in requirements
@@ -215,7 +217,7 @@ class _Session:
             no_binary=(),
         )
         (folder / "uv").mkdir()
-        _write(folder / "limits.txt", _texts(requirement_set.constraints, target))
+        _write(folder / "limits.txt", _format_requirements(requirement_set.constraints, target))
 
     def settle(
         self, unbuilt: Collection[str], progress: Progress
@@ -295,7 +297,7 @@ class _Session:
         _write(folder / "pyproject.toml", [text.rstrip("\n")])
 
 
-def _texts(lines: Iterable[RequirementLine], target: Target) -> list[str]:
+def _format_requirements(lines: Iterable[RequirementLine], target: Target) -> list[str]:
     """Return the requirements that apply to `target`, without markers, sorted."""
     environment = marker_environment(target)
     texts = set()
@@ -334,7 +336,7 @@ def packages_of(
             package,
             place="",
             index=without_login(node.index) if node and node.index else package.index,
-            via=tuple(sorted(set(_askers(node, resolution, target, lines)))) if node else (),
+            via=tuple(sorted(set(_iter_askers(node, resolution, target, lines)))) if node else (),
         )
         if package.name in {*built, *resolution.sources} or ":all:" in built:
             package = replace(package, wheels=(), source_only=True)
@@ -360,7 +362,7 @@ def _filter_wheels(package: Package, hashes: set[str] | None) -> Package:
     return replace(package, wheels=(), unknown=unknown)
 
 
-def _askers(
+def _iter_askers(
     node: ResolvedNode,
     resolution: PreviewedResolution,
     target: Target,

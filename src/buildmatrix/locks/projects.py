@@ -83,7 +83,7 @@ def read_project(path: Path, label: str) -> Project:
     text = decode(data, label)
     document = load_toml(text, label, None)
     problems: list[Problem] = []
-    requirements = tuple(islice(_requirements(document, text, label, problems), _MOST + 1))
+    requirements = tuple(islice(_iter_requirements(document, text, label, problems), _MOST + 1))
     if len(requirements) > _MOST:
         raise SpecError([Problem(f"it asks for more than {_MOST} distributions", label)])
     project = mapping(document.get("project"))
@@ -94,7 +94,7 @@ def read_project(path: Path, label: str) -> Project:
         document=document,
         requirements=requirements,
         extras=frozenset(map(canonicalize_name, mapping(project.get("optional-dependencies")))),
-        groups=frozenset(map(canonicalize_name, _groups(document))),
+        groups=frozenset(map(canonicalize_name, _read_groups(document))),
         name=canonicalize_name(string(project.get("name"))),
         problems=tuple(problems),
     )
@@ -212,7 +212,7 @@ def _key_lines(text: str) -> tuple[Mapping[str, int], Mapping[str, Sequence[int]
     return headers, keys
 
 
-def _requirements(
+def _iter_requirements(
     document: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[ProjectRequirement]:
     project = mapping(document.get("project"))
@@ -227,10 +227,10 @@ def _requirements(
     for extra, items in mapping(optional).items():
         start = line_of_key(text, extra, "project.optional-dependencies")
         yield from _list(canonicalize_name(extra), items, lines, start, label, problems)
-    yield from _group_requirements(_groups(document), text, label, problems)
+    yield from _group_requirements(_read_groups(document), text, label, problems)
 
 
-def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
+def _read_groups(document: Mapping[str, object]) -> Mapping[str, object]:
     groups = dict(mapping(document.get("dependency-groups")))
     # uv's key before PEP 735 was accepted.
     old = tool_table(document, "uv").get("dev-dependencies")
@@ -299,7 +299,7 @@ def _list(
     above = start
     for item in strings(items):
         # The items of a list follow one another.
-        above = line = _line_of(item, lines, above) or _line_of(item, lines, start) or start
+        above = line = _find_line(item, lines, above) or _find_line(item, lines, start) or start
         try:
             requirement = parse_requirement(item)
         except InvalidRequirement as error:
@@ -312,7 +312,7 @@ def _list(
         yield ProjectRequirement(part, item, requirement, line)
 
 
-def _line_of(requirement: str, lines: Sequence[str], start: int) -> int | None:
+def _find_line(requirement: str, lines: Sequence[str], start: int) -> int | None:
     """Return the first line from `start` on with `requirement` as a TOML string."""
     escaped = requirement.replace("\\", "\\\\").replace('"', '\\"')
     forms = (f'"{escaped}"', f"'{requirement}'", f'"{requirement}"')

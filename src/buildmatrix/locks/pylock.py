@@ -132,23 +132,23 @@ def document(body: str, uv: str, inputs: Mapping[str, str], origins: Mapping[str
     lines = [
         "[tool.buildmatrix]",
         f"schema = {SCHEMA}",
-        _entry("uv", uv),
-        _entry("inputs-digest", inputs_digest(inputs)),
+        _format("uv", uv),
+        _format("inputs-digest", inputs_digest(inputs)),
         "",
         "[tool.buildmatrix.inputs]",
-        *(_entry(key, value) for key, value in inputs.items()),
+        *(_format(key, value) for key, value in inputs.items()),
         "",
         "[tool.buildmatrix.packages]",
-        *(_entry(name, _origin(origins[name])) for name in sorted(origins)),
+        *(_format(name, _make_origin(origins[name])) for name in sorted(origins)),
     ]
     return without_login(f"{LOCK_HEADER}{body.strip()}\n\n" + "\n".join(lines) + "\n")
 
 
-def _entry(name: str, value: object) -> str:
+def _format(name: str, value: object) -> str:
     return f"{written_key(name)} = {written(value)}"
 
 
-def _origin(origin: Origin) -> Mapping[str, object]:
+def _make_origin(origin: Origin) -> Mapping[str, object]:
     index = {} if origin.index is None else {"index": origin.index}
     return {**index, "via": origin.via}
 
@@ -172,23 +172,27 @@ def taken_document(
         *([] if packages else ["packages = []"]),
     ]
     for package in sorted(packages, key=lambda package: package.name):
-        lines += ["", "[[packages]]", _entry("name", package.name)]
-        lines += [_entry("version", package.version)] if package.version else []
-        lines += [_entry("index", package.index)] if package.index else []
-        lines += [_entry("sdist", _file(package.sdist))] if package.sdist is not None else []
+        lines += ["", "[[packages]]", _format("name", package.name)]
+        lines += [_format("version", package.version)] if package.version else []
+        lines += [_format("index", package.index)] if package.index else []
+        lines += [_format("sdist", _make_table(package.sdist))] if package.sdist is not None else []
         if package.wheels:
-            lines += ["wheels = [", *(f"    {written(_file(w))}," for w in package.wheels), "]"]
-    lines += ["", "[tool.buildmatrix]", f"schema = {SCHEMA}", _entry("decided", sorted(decided))]
+            lines += [
+                "wheels = [",
+                *(f"    {written(_make_table(w))}," for w in package.wheels),
+                "]",
+            ]
+    lines += ["", "[tool.buildmatrix]", f"schema = {SCHEMA}", _format("decided", sorted(decided))]
     files = [f"{item.file.url}#sha256:{item.file.sha256}" for item in conda if item.file]
     lines += ["conda = [", *(f"    {written(file)}," for file in files), "]"] if conda else []
     lines += ["", "[tool.buildmatrix.packages]"]
     for package in (*packages, *conda):
         via = sorted({re.sub(r":\d+$", "", asker) for asker in package.via})
-        lines.append(_entry(package.name, {"via": via}))
+        lines.append(_format(package.name, {"via": via}))
     return without_login("\n".join(lines) + "\n")
 
 
-def _file(file: LockedFile) -> Mapping[str, object]:
+def _make_table(file: LockedFile) -> Mapping[str, object]:
     size = {} if file.size is None else {"size": file.size}
     return {
         "name": file.filename,
@@ -318,7 +322,7 @@ class _PylockReader:
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
         if path_in(address_of(archive)).endswith(".whl"):
-            files.append(Wheel(*_archive_file(archive)))
+            files.append(Wheel(*_read_archive_file(archive)))
         return Package(
             name=name,
             version=self.version(item.get("version"), place),
@@ -327,9 +331,9 @@ class _PylockReader:
             source_only=not wheels and "archive" not in item,
             via=tuple(sorted(strings(origin.get("via")))),
             place=f"{self.file}:{line}" if line else "",
-            source="" if files else without_login(_source(item)),
+            source="" if files else without_login(_read_source(item)),
             unknown="" if any(map(item.get, _FILES)) else "its lock has no file of it",
-            sdist=_sdist(item),
+            sdist=_read_sdist(item),
         )
 
     def conda_package(self, line: str) -> CondaPackage | None:
@@ -383,15 +387,15 @@ class _PylockReader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
-def _sdist(item: Mapping[str, object]) -> Sdist | None:
+def _read_sdist(item: Mapping[str, object]) -> Sdist | None:
     """Return the source distribution of an entry: of an index, or an archive."""
     table = mapping(item.get("sdist")) or mapping(item.get("archive"))
     if not table or path_in(address_of(table)).endswith(".whl"):
         return None
-    return Sdist(*_archive_file(table))
+    return Sdist(*_read_archive_file(table))
 
 
-def _archive_file(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
+def _read_archive_file(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
     """Return the name, URL, hash and size of a file; older tools gave an archive no hash."""
     address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
@@ -403,7 +407,7 @@ def _archive_file(archive: Mapping[str, object]) -> tuple[str, str, str, int | N
     )
 
 
-def _source(item: Mapping[str, object]) -> str:
+def _read_source(item: Mapping[str, object]) -> str:
     """Return the source of an entry without wheels, unless it is a file of an index."""
     repository = mapping(item.get("vcs"))
     if repository:

@@ -87,7 +87,9 @@ class CondaEnvironment(Struct, frozen=True):
     def packages(self, label: str) -> tuple[Package, ...]:
         """Return the conda packages with their known data: the name, and a pinned version."""
         return tuple(
-            Package(canonicalize_name(name), _pin(version), None, (), False, (f"{label}:{line}",))
+            Package(
+                canonicalize_name(name), _parse_pin(version), None, (), False, (f"{label}:{line}",)
+            )
             for name, version, line in self._specifications()
         )
 
@@ -114,7 +116,7 @@ class CondaEnvironment(Struct, frozen=True):
         """Range of Python versions (PEP 440); empty for any."""
         for name, version, _ in self._specifications():
             if name == "python":
-                return _pythons(version)
+                return _parse_pythons(version)
         return ""
 
     def _specifications(self) -> Iterator[tuple[str, str, int]]:
@@ -141,23 +143,25 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
         )
     conda, pip = list[Item](), list[Item]()
     mentioned = 0
-    for node in _sequence(_value(_root(text, label), "dependencies"), label, "dependencies"):
+    for node in _check_sequence(
+        _find_value(_parse_root(text, label), "dependencies"), label, "dependencies"
+    ):
         if not isinstance(node, yaml.MappingNode):
-            conda.append(_item(node, label))
+            conda.append(_make_item(node, label))
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            nodes = _sequence(value, label, "pip") if key.value == "pip" else ()
+            nodes = _check_sequence(value, label, "pip") if key.value == "pip" else ()
             mentioned += 1 + len(nodes)
             if mentioned > MOST_LINES:
                 break
-            pip += [_item(element, label) for element in nodes]
+            pip += [_make_item(element, label) for element in nodes]
             if key.value != "pip":
-                conda.append(_item(key, label))
+                conda.append(_make_item(key, label))
         if mentioned + len(conda) > MOST_LINES:
             raise SpecError([too_many(label)])
     return CondaEnvironment(tuple(conda), tuple(pip))
 
 
-def _root(text: str, label: str) -> yaml.Node:
+def _parse_root(text: str, label: str) -> yaml.Node:
     import yaml
 
     hint = "name an environment of conda, such as `conda env export` writes"
@@ -171,13 +175,13 @@ def _root(text: str, label: str) -> yaml.Node:
         raise SpecError([Problem(message, label, *place, hint)]) from error
     except RecursionError as error:
         raise SpecError([Problem("this environment is nested too deeply", label)]) from error
-    if not isinstance(root, yaml.MappingNode) or _value(root, "dependencies") is None:
+    if not isinstance(root, yaml.MappingNode) or _find_value(root, "dependencies") is None:
         problem = "this is not a conda environment: it has no `dependencies`"
         raise SpecError([Problem(problem, label, hint=hint)])
     return root
 
 
-def _value(node: yaml.Node, name: str) -> yaml.Node | None:
+def _find_value(node: yaml.Node, name: str) -> yaml.Node | None:
     """Return the value of a key; the last one, as in conda."""
     last = None
     for key, value in node.value:
@@ -186,7 +190,7 @@ def _value(node: yaml.Node, name: str) -> yaml.Node | None:
     return last
 
 
-def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.Node]:
+def _check_sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.Node]:
     import yaml
 
     if isinstance(node, yaml.SequenceNode):
@@ -197,7 +201,7 @@ def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.No
     raise SpecError([Problem(f"`{name}` is not a list", label, node.start_mark.line + 1)])
 
 
-def _item(node: yaml.Node, label: str) -> Item:
+def _make_item(node: yaml.Node, label: str) -> Item:
     import yaml
 
     line = node.start_mark.line + 1
@@ -206,13 +210,13 @@ def _item(node: yaml.Node, label: str) -> Item:
     return Item(node.value, line, node.start_mark.column)
 
 
-def _pin(version: str) -> str:
+def _parse_pin(version: str) -> str:
     """Return the version in `=1.2`, `==1.2` and `=1.2=build`; empty for a range."""
     match = re.match(r"={1,2}\s*([0-9][A-Za-z0-9.!+_]*)(?:$|=)", version)
     return match[1] if match else ""
 
 
-def _pythons(version: str) -> str:
+def _parse_pythons(version: str) -> str:
     if match := _PYTHON.fullmatch(version):
         exact = match[1] == "==" and not match[3]
         return f"=={match[2]}" if exact else f"=={match[2]}.*"
@@ -301,7 +305,9 @@ def _read_file(
     # uv would not read one for an image, and conda's packages would be missing from it.
     is_conda = not above and not requirements.for_image and is_environment(label)
     for item in (
-        _environment_items(text, label, requirements) if is_conda else _requirement_items(text)
+        _iter_environment_items(text, label, requirements)
+        if is_conda
+        else _iter_requirement_items(text)
     ):
         number, line = item.line, item.text
         place = Place(label, number, path.parent, constraint, item.indent)
@@ -326,12 +332,12 @@ def _read_file(
             requirements.problems.append(place.problem(message, hint=hint))
             return
         elif line.startswith("-"):
-            _option(line, place, requirements)
+            _apply_option(line, place, requirements)
         else:
             add_requirement(line, place, requirements)
 
 
-def _requirement_items(text: str) -> Iterator[Item]:
+def _iter_requirement_items(text: str) -> Iterator[Item]:
     """Yield the lines of a requirements file."""
     physical = text.splitlines()
     for number, line, joined in logical_lines(text):
@@ -339,7 +345,7 @@ def _requirement_items(text: str) -> Iterator[Item]:
         yield Item(line, number, len(first) - len(first.lstrip()), joined)
 
 
-def _environment_items(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
+def _iter_environment_items(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
     """Yield the lines that conda hands to pip; note its own packages."""
     environment = read_environment(text, label)
     requirements.unread += environment.unread(label)
@@ -367,7 +373,7 @@ def _included(problem: Problem, label: str, above: tuple[str, ...], number: int)
     return Problem(f"{label}: {problem.message}", above[-1], number, hint=problem.hint)
 
 
-def _option(line: str, place: Place, requirements: RequirementSet) -> None:
+def _apply_option(line: str, place: Place, requirements: RequirementSet) -> None:
     name, value = option_in(line)
     if name == "--no-binary":
         requirements.no_binary |= {

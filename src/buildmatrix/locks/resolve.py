@@ -71,7 +71,7 @@ class Compiler(Struct, frozen=True):
         """
         indexes = sorted(set(self.target.index.values())) if explore else []
         # uv prefers the versions in its present output file.
-        resolved = self._file("resolved.txt", _pins(preferred))
+        resolved = self._write_file("resolved.txt", _format_pins(preferred))
         self._run(
             plan,
             "--format=requirements.txt",
@@ -87,7 +87,7 @@ class Compiler(Struct, frozen=True):
         """Return the resolution `graph` as PEP 751 text with hashes."""
         pins = {name: node.version for name, node in graph.items() if node.version is not None}
         pylock = self.folder / "pylock.toml"
-        constraints = self._file("pins.txt", _pins(pins))
+        constraints = self._write_file("pins.txt", _format_pins(pins))
         self._run(
             plan, "--format=pylock.toml", f"--output-file={pylock}", f"--constraints={constraints}"
         )
@@ -108,22 +108,22 @@ class Compiler(Struct, frozen=True):
             *(f"--no-binary={name}" for name in target.no_binary),
         ]
         if plan.excluded:
-            excluded = self._file("excluded.txt", sorted(plan.excluded))
+            excluded = self._write_file("excluded.txt", sorted(plan.excluded))
             arguments.append(f"--excludes={excluded}")
         # uv requires a source, even for a target without requirements.
         sources = [
             *target.requirements,
-            str(self._file(TWINS, [t.requirement for t in plan.twins])),
+            str(self._write_file(TWINS, [t.requirement for t in plan.twins])),
         ]
         if target.pyproject is not None:
             sources.append(target.pyproject)
         if plan.bound:
-            sources.append(str(self._file("pyproject.toml", [_project(plan.bound)])))
+            sources.append(str(self._write_file("pyproject.toml", [_make_project(plan.bound)])))
         process = self.uv.run([*arguments, "--", *sources], self.root, self.options)
         if process.returncode != 0:
             raise explain_failure(target, process.stderr)
 
-    def _file(self, name: str, lines: Sequence[str]) -> Path:
+    def _write_file(self, name: str, lines: Sequence[str]) -> Path:
         path = self.folder / name
         try:
             path.write_text("".join(f"{line}\n" for line in lines))
@@ -134,11 +134,11 @@ class Compiler(Struct, frozen=True):
         return path
 
 
-def _pins(versions: Mapping[str, str]) -> list[str]:
+def _format_pins(versions: Mapping[str, str]) -> list[str]:
     return [f"{name}=={versions[name]}" for name in sorted(versions)]
 
 
-def _project(bound: Mapping[str, str]) -> str:
+def _make_project(bound: Mapping[str, str]) -> str:
     """Return a `pyproject.toml` that ties distributions to explicit indexes."""
     names = {url: f"index-{number}" for number, url in enumerate(sorted(set(bound.values())))}
     indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
@@ -256,7 +256,9 @@ def _resolve(
     check_indexes(target, graph)
     _check_hashes(target, body, [line for line in (*lines, *limits) if line.hashes])
     origins = {
-        name: Origin(node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, root)))))
+        name: Origin(
+            node.index, tuple(sorted(set(_iter_askers(node, node.via, plan, lines, root))))
+        )
         for name, node in graph.items()
     }
     return lambda inputs: document(body, uv.version, inputs, origins)
@@ -322,7 +324,7 @@ def _check_hashes(target: Target, body: str, hashed: Sequence[RequirementLine]) 
                 )
 
 
-def _askers(
+def _iter_askers(
     node: ResolvedNode,
     askers: Sequence[str],
     plan: UvPlan,
@@ -337,7 +339,7 @@ def _askers(
         if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
             for twin in plan.twins:
                 if twin.name == node.name:
-                    yield from _askers(node, twin.asked_by, plan, lines, root)
+                    yield from _iter_askers(node, twin.asked_by, plan, lines, root)
         elif asker.startswith("-r ") or project is not None:
             name = project[1] if project else asker.removeprefix("-r ")
             file = posixpath.normpath(os.path.relpath(root / name, root))

@@ -360,7 +360,9 @@ def refusal(package: Package, target: Target) -> str | None:
         return f"there is only its source distribution, and no wheel for {platform}"
     if not package.wheels:
         return "its lock has no file of it"
-    return f"it has no wheel for {platform}; the nearest is for {_shown(package.wheels, target)}"
+    return (
+        f"it has no wheel for {platform}; the nearest is for {_format_tags(package.wheels, target)}"
+    )
 
 
 def nearest_build(
@@ -415,7 +417,7 @@ def _begins(local: str, mark: str) -> bool:
     return local == mark or local.startswith(f"{mark}.")
 
 
-def _shown(wheels: Sequence[Wheel], target: Target) -> str:
+def _format_tags(wheels: Sequence[Wheel], target: Target) -> str:
     """Return tags of the wheels that miss the target, those of its machine first."""
     tags: dict[str, bool] = {}
     for wheel in wheels:
@@ -436,7 +438,7 @@ def _ranks(python: str, machine: str, glibc: int | None) -> dict[Tag, int]:
     """Return tag → its rank among all that fit, the most specific first."""
     major, _, minor = python.partition(".")
     version = (int(major), int(minor))
-    platforms = list(_platforms(machine, glibc))
+    platforms = list(_iter_platforms(machine, glibc))
     interpreter = f"cp{major}{minor}"
     tags = [
         *cpython_tags(version, platforms=platforms),
@@ -448,7 +450,7 @@ def _ranks(python: str, machine: str, glibc: int | None) -> dict[Tag, int]:
     return ranks
 
 
-def _platforms(machine: str, glibc: int | None) -> Iterator[str]:
+def _iter_platforms(machine: str, glibc: int | None) -> Iterator[str]:
     """Yield platform tags, the most specific first; without a glibc those of musl."""
     if glibc is None:
         yield from (f"musllinux_1_{minor}_{machine}" for minor in range(_MUSL_MINOR, -1, -1))

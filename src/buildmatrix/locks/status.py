@@ -63,14 +63,14 @@ def changes(
         was = before[id] or {}
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
-                ids_of.setdefault((name, _words(name, was, now)), []).append(id)
+                ids_of.setdefault((name, _describe_change(name, was, now)), []).append(id)
     return tuple(
         f"  {words}" + (f"  ({', '.join(ids)})" if len(ids) < len(locked_before) else "")
         for (_, words), ids in sorted(ids_of.items())
     )
 
 
-def _words(name: str, was: Versions, now: Versions) -> str:
+def _describe_change(name: str, was: Versions, now: Versions) -> str:
     if name not in was:
         return f"{name} {now[name]} is new".replace("  ", " ")
     if name not in now:
@@ -166,10 +166,10 @@ def project_packages(root: Path, target: Target) -> tuple[Package, ...]:
     wheels = sorted((root / target.wheel_folder).glob("*.whl"))
     if not wheels:
         raise BuildError(f"{target.id}: {target.wheel_folder} has no wheel of {target.pyproject}")
-    return tuple(_package(path, target) for path in wheels)
+    return tuple(_read_package(path, target) for path in wheels)
 
 
-def _package(path: Path, target: Target) -> Package:
+def _read_package(path: Path, target: Target) -> Package:
     try:
         name, version, _, _ = parse_wheel_name(path.name)
         data = path.read_bytes()
@@ -194,7 +194,7 @@ class ProjectWheels:
         """Put the wheels for `target` into its folder; return the error, if any."""
         try:
             wheels = dict(
-                self._wheel(folder, target) for folder in own_projects(self._root, target)
+                self._build_wheel(folder, target) for folder in own_projects(self._root, target)
             )
             folder = self._root / target.wheel_folder
             try:
@@ -210,7 +210,7 @@ class ProjectWheels:
             return error
         return None
 
-    def _wheel(self, folder: str, target: Target) -> tuple[str, bytes]:
+    def _build_wheel(self, folder: str, target: Target) -> tuple[str, bytes]:
         built = self._built.get(folder)
         if built is None:
             built = self._built[folder] = _build(

@@ -104,7 +104,7 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
         raise SpecError([Problem(problem, selection.label, hint=hint)])
     dropped: set[str] = set(map(canonicalize_name, target.drop))
     dropped |= {
-        package.name for package in pins.lock.packages if _own_folder(root, target, package)
+        package.name for package in pins.lock.packages if _find_own_folder(root, target, package)
     }
     built = set(map(canonicalize_name, target.no_binary))
     packages = tuple(
@@ -137,12 +137,12 @@ def own_projects(root: Path, target: Target) -> tuple[str, ...]:
     members: list[str] = []
     if target.committed_lock:
         packages = read_committed(selection_of(root, target))[0].lock.packages
-        members += filter(None, (_own_folder(root, target, package) for package in packages))
+        members += filter(None, (_find_own_folder(root, target, package) for package in packages))
     is_installed = not members or is_package(root / folder / "pyproject.toml")
     return (*([folder] if is_installed else []), *sorted(set(members) - {folder}))
 
 
-def _own_folder(root: Path, target: Target, package: Package) -> str:
+def _find_own_folder(root: Path, target: Target, package: Package) -> str:
     """Return the folder of a project locked as a folder and installed itself; else empty."""
     if not (target.install_project and package.source and package.sdist is None):
         return ""
@@ -208,7 +208,7 @@ def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Prog
         pins = replace(pins, lock=found)
     conda = _conda_files(pins.lock)
     _check(target, [*pins.lock.packages, *conda])
-    packages = [_installable(package, target) for package in pins.lock.packages]
+    packages = [_select_files(package, target) for package in pins.lock.packages]
     text = taken_document(target.lock_label, packages, pins.lock.decided, conda)
     try:
         keep_out_of_git((root / TAKEN_LOCKS).parent)
@@ -310,7 +310,7 @@ def _ask_uv(uv: Uv, path: Path) -> bool | None:
     if not (path.parent / "pyproject.toml").is_file():
         return None
     command = [str(uv.path), "lock", "--check", "--offline", "--quiet"]
-    command += [f"--index={url}" for url in _registries(text)]
+    command += [f"--index={url}" for url in _find_registries(text)]
     return _run_check((*command,), path.absolute().parent, (text,))
 
 
@@ -374,7 +374,7 @@ def _run(command: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[
         return None
 
 
-def _registries(text: bytes) -> tuple[str, ...]:
+def _find_registries(text: bytes) -> tuple[str, ...]:
     try:
         document = loads(text.decode())
     except (UnicodeDecodeError, TomlError):
@@ -404,7 +404,7 @@ def _check(target: Target, packages: Sequence[Package]) -> None:
     """Raise `SpecError` for packages without a file with a hash that installs on the target."""
     problems = []
     for package in packages:
-        why = next(_obstacles(package, target), None)
+        why = next(_find_obstacles(package, target), None)
         if why is not None:
             file, _, line = package.place.rpartition(":")
             problems.append(
@@ -419,7 +419,7 @@ def _check(target: Target, packages: Sequence[Package]) -> None:
         raise SpecError(problems)
 
 
-def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
+def _find_obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
     """Yield obstacles to installing a package as locked, with their fix."""
     if isinstance(package, CondaPackage) and package.file is not None:
         fix = "put a package on a channel, and lock it from there"
@@ -430,7 +430,7 @@ def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
         elif not _CHANNEL_FILE.fullmatch(package.file.url):
             yield f"is locked as {package.file.url}, which no channel serves", fix
         return
-    taken = _installable(package, target)
+    taken = _select_files(package, target)
     files = [*taken.wheels, *([taken.sdist] if taken.sdist is not None else [])]
     if package.source and not files:
         yield (
@@ -451,7 +451,7 @@ def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
             )
 
 
-def _installable(package: Package, target: Target) -> Package:
+def _select_files(package: Package, target: Target) -> Package:
     """Return a package with the files that an installer may take: wheels, else the source."""
     wheels = tuple(w for w in package.wheels if best_wheel([w], target) is not None)
     sdist = None if wheels else package.sdist

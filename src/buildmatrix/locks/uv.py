@@ -92,18 +92,18 @@ def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
             reason, file, number, column = unparsed.groups()
             hint = "write it in a form that uv accepts"
             return SpecError([Problem(_cut(reason), file, int(number), int(column), hint)])
-    message = f"{target.id}: {_sentence(target, lines)}"
+    message = f"{target.id}: {_explain(target, lines)}"
     if lines and lines[0].startswith("No solution found") and not _SOURCE_ONLY.search(stderr):
         pythons = _TOO_OLD.findall(stderr) if "requested Python version" in stderr else []
-        return NoSolution(message, max(pythons, key=_minor, default=None))
+        return NoSolution(message, max(pythons, key=_parse_minor, default=None))
     if source := _SOURCE_ONLY.search(stderr):
         return NeedsBuilding(message, canonicalize_name(source[1]))
-    if (host := _away(" ".join(lines))) is not None:
+    if (host := _find_away(" ".join(lines))) is not None:
         return Unreached(message, host)
     return UndecidedError(message)
 
 
-def _away(text: str) -> str | None:
+def _find_away(text: str) -> str | None:
     """Return the host that did not answer and may later; None for any other reason."""
     from buildmatrix.net.addresses import TEMPORARY_STATUSES
 
@@ -118,7 +118,7 @@ def _away(text: str) -> str | None:
     return urlsplit(unreachable[1]).netloc.rpartition("@")[2]
 
 
-def _sentence(target: Target, lines: list[str]) -> str:
+def _explain(target: Target, lines: list[str]) -> str:
     text = " ".join(lines)
     if TOO_LONG in text:
         return (
@@ -168,7 +168,7 @@ def _sentence(target: Target, lines: list[str]) -> str:
     return f"uv failed: {_cut(text)}" if text else "uv failed and gave no reason."
 
 
-def _minor(python: str) -> int:
+def _parse_minor(python: str) -> int:
     return int(python.partition(".")[2])
 
 
@@ -209,7 +209,7 @@ def settings_of(folder: Path) -> Mapping[str, object]:
     From `uv.toml`, else from `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for an existing
     file that is not TOML.
     """
-    table = _table(folder) or {}
+    table = _read_table(folder) or {}
     return {key: _rebase_paths(key, table[key], folder) for key in _RESOLUTION_KEYS if key in table}
 
 
@@ -217,7 +217,7 @@ def settings_above(folder: Path) -> Mapping[str, object]:
     """Return all settings that uv takes from `folder`, or from the nearest one above."""
     for place in (folder.absolute(), *folder.absolute().parents):
         try:
-            table = _table(place)
+            table = _read_table(place)
         except SpecError:
             continue  # uv says so
         if table is not None:
@@ -225,7 +225,7 @@ def settings_above(folder: Path) -> Mapping[str, object]:
     return {}
 
 
-def _table(folder: Path) -> Mapping[str, object] | None:
+def _read_table(folder: Path) -> Mapping[str, object] | None:
     for name in ("uv.toml", "pyproject.toml"):
         path = folder / name
         if not path.is_file():
@@ -281,7 +281,7 @@ def _rebase_paths(key: str, value: object, folder: Path) -> object:
         items = value if isinstance(value, list) else []
         return [
             {
-                name: _place(content, folder) if name == "url" else content
+                name: _rebase_path(content, folder) if name == "url" else content
                 for name, content in item.items()
             }
             for item in items
@@ -289,14 +289,14 @@ def _rebase_paths(key: str, value: object, folder: Path) -> object:
         ]
     if key in _PLACES:
         return (
-            [_place(content, folder) for content in value]
+            [_rebase_path(content, folder) for content in value]
             if isinstance(value, list)
-            else _place(value, folder)
+            else _rebase_path(value, folder)
         )
     return value
 
 
-def _place(value: object, folder: Path) -> object:
+def _rebase_path(value: object, folder: Path) -> object:
     if not isinstance(value, str) or "://" in value:
         return value
     return str((folder / value).resolve())
@@ -362,7 +362,7 @@ class Uv(Struct, frozen=True):
         forwarded = pip_settings_for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)
         command = [str(self.path), *arguments[:at], *forwarded.arguments, *arguments[at:]]
-        environment = {**_environment(), **forwarded.variables}
+        environment = {**_make_environment(), **forwarded.variables}
         try:
             return child.run(command, folder, environment, seconds=SECONDS, memory=MEMORY)
         except subprocess.TimeoutExpired:
@@ -391,7 +391,7 @@ def _interpreter(uv: Uv, version: str, folder: Path) -> str | None:
     for request in (version, "default"):
         command = [str(uv.path), "python", "find", "--no-project", "--", request]
         try:
-            answer = child.run(command, folder, _environment(), seconds=SECONDS, memory=MEMORY)
+            answer = child.run(command, folder, _make_environment(), seconds=SECONDS, memory=MEMORY)
         except subprocess.TimeoutExpired:
             return None
         path = answer.stdout.strip()
@@ -449,7 +449,7 @@ def _locate() -> str | None:
         return shutil.which("uv")
 
 
-def _environment() -> dict[str, str]:
+def _make_environment() -> dict[str, str]:
     passed = {
         name: value
         for name, value in child.user_environment().items()

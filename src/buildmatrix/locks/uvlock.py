@@ -40,12 +40,12 @@ def read(file: LockFile) -> Lock:
         raise SpecError([Problem(problem, selection.label)])
     selection.check_python(string(document.get("requires-python")))
     entries = file.entries(
-        _dependencies,
+        _read_dependencies,
         lambda table: tuple(strings(table.get("resolution-markers"))),
         _key_of_packages(document),
     )
     roots = roots_of(document)
-    extras, groups = _names(document, roots)
+    extras, groups = _collect_names(document, roots)
     selection.check(extras, groups)
     project = find_project(*selection.beside("pyproject.toml"))
     settings = tool_table(project.document if project is not None else {}, "uv")
@@ -74,17 +74,21 @@ def read(file: LockFile) -> Lock:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     names = {string(root.get("name")) for root in roots}
     lock = file.lock(
-        (_package(entry, askers) for entry, askers in reached_entries if entry.table not in roots),
+        (
+            _make_package(entry, askers)
+            for entry, askers in reached_entries
+            if entry.table not in roots
+        ),
         selection.left_out(
-            extras - _indirect(project, selection),
+            extras - _find_indirect(project, selection),
             groups,
             [{item.part for item in several if item.package in names} for several in conflicts],
         ),
     )
-    return replace(lock, decided=_decided(document, roots))
+    return replace(lock, decided=_find_decided(document, roots))
 
 
-def _decided(
+def _find_decided(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> frozenset[str]:
     """Return the projects of the lock, and names it decides, whatever wheels require."""
@@ -118,7 +122,7 @@ def groups_of(table: Mapping[str, object]) -> Mapping[str, object]:
     return next((groups for name in names if (groups := mapping(table.get(name)))), {})
 
 
-def _own_folder(root: Mapping[str, object]) -> str:
+def _find_own_folder(root: Mapping[str, object]) -> str:
     """Return the folder of a project of the user's own, relative to the lock."""
     source = mapping(root.get("source"))
     return next((string(source[kind]) for kind in _OWN if kind in source), ".")
@@ -126,7 +130,7 @@ def _own_folder(root: Mapping[str, object]) -> str:
 
 def project_of(root: Mapping[str, object], selection: LockSelection) -> Project | None:
     """Return the project in the folder of an entry, if it can be read."""
-    place = posixpath.normpath(posixpath.join(_own_folder(root), "pyproject.toml"))
+    place = posixpath.normpath(posixpath.join(_find_own_folder(root), "pyproject.toml"))
     return find_project(*selection.beside(place))
 
 
@@ -186,7 +190,7 @@ class _Walk:
                 manifest.get("requirements"),
                 *(groups.get(name) for name in sorted(selection.groups)),
             )
-            for edge in _edges(items)
+            for edge in _iter_edges(items)
         ]
         main = [""] if selection.has_main else []
         requested = [*main, *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
@@ -338,7 +342,7 @@ class _Walk:
         raise SpecError([Problem(f"{names} exclude each other", self._selection.label, hint=hint)])
 
 
-def _names(
+def _collect_names(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> tuple[set[str], set[str]]:
     """Return the extras and the groups of the projects, normalized."""
@@ -354,7 +358,7 @@ def _names(
     return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
 
 
-def _indirect(project: Project | None, selection: LockSelection) -> set[str]:
+def _find_indirect(project: Project | None, selection: LockSelection) -> set[str]:
     """Return extras that other extras include: locks have only the expansion."""
     if project is None:
         return set()
@@ -382,16 +386,16 @@ def _conflicts(document: Mapping[str, object]) -> list[frozenset[_ConflictItem]]
     ]
 
 
-def _dependencies(table: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
-    dependencies = {"": tuple(_edges(table.get("dependencies")))}
+def _read_dependencies(table: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
+    dependencies = {"": tuple(_iter_edges(table.get("dependencies")))}
     for extra, items in mapping(table.get("optional-dependencies")).items():
-        dependencies[canonicalize_name(extra)] = tuple(_edges(items))
+        dependencies[canonicalize_name(extra)] = tuple(_iter_edges(items))
     for group, items in groups_of(table).items():
-        dependencies[f":{canonicalize_name(group)}"] = tuple(_edges(items))
+        dependencies[f":{canonicalize_name(group)}"] = tuple(_iter_edges(items))
     return dependencies
 
 
-def _edges(items: object) -> Iterator[LockEdge]:
+def _iter_edges(items: object) -> Iterator[LockEdge]:
     for item in tables(items):
         yield LockEdge(
             name=canonicalize_name(string(item.get("name"))),
@@ -405,9 +409,9 @@ def _edges(items: object) -> Iterator[LockEdge]:
         )
 
 
-def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
+def _make_package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
     source = mapping(entry.source)
-    wheels = tuple(_wheels(entry, source))
+    wheels = tuple(_iter_wheels(entry, source))
     sdist = mapping(entry.table.get("sdist"))
     return Package(
         name=entry.name,
@@ -417,15 +421,15 @@ def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
         source_only=not wheels,
         via=askers,
         place=entry.place,
-        source="" if wheels else without_login(_origin(source)),
-        sdist=Sdist(*_file(sdist, source)) if sdist else None,
+        source="" if wheels else without_login(_find_origin(source)),
+        sdist=Sdist(*_read_file(sdist, source)) if sdist else None,
     )
 
 
-def _wheels(entry: LockEntry, source: Mapping[str, object]) -> Iterator[Wheel]:
+def _iter_wheels(entry: LockEntry, source: Mapping[str, object]) -> Iterator[Wheel]:
     """Yield the wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
     for table in tables(entry.table.get("wheels")):
-        wheel = Wheel(*_file(table, source))
+        wheel = Wheel(*_read_file(table, source))
         if not wheel.filename.endswith(".whl"):
             continue
         if string(table.get("hash")).startswith("sha256:") and not wheel.sha256:
@@ -435,7 +439,7 @@ def _wheels(entry: LockEntry, source: Mapping[str, object]) -> Iterator[Wheel]:
         yield wheel
 
 
-def _file(
+def _read_file(
     table: Mapping[str, object], source: Mapping[str, object]
 ) -> tuple[str, str, str, int | None]:
     """Return the name, URL, hash and size of a file."""
@@ -448,7 +452,7 @@ def _file(
     )
 
 
-def _origin(source: Mapping[str, object]) -> str:
+def _find_origin(source: Mapping[str, object]) -> str:
     for kind in ("git", "url", "path", *_OWN):
         if kind in source:
             return ("git+" if kind == "git" else "") + string(source[kind])

@@ -20,7 +20,7 @@ from buildmatrix.base.errors import Interrupted
 from buildmatrix.engines import process
 from buildmatrix.engines.docker_engine import DockerEngine
 from buildmatrix.engines.process import Processes, Watch
-from buildmatrix.locks.uv import _environment as uv_environment
+from buildmatrix.locks.uv import _make_environment as uv_environment
 
 
 def until(condition: Callable[[], bool], seconds: float = 300) -> bool:

@@ -83,7 +83,7 @@ def _check_version(version: str, shown: str) -> None:
         )
 
 
-def _target(link: str, base: str) -> str | None:
+def _resolve_link(link: str, base: str) -> str | None:
     """Return the URL of a link, without fragment; None if it must not be fetched."""
     try:
         url = urljoin(base, link.strip()).partition("#")[0]
@@ -120,7 +120,7 @@ def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
     return tuple(
         IndexFile(file.filename, target)
         for file in page.files
-        if (target := _target(file.url, url)) is not None and _is_name(file.filename)
+        if (target := _resolve_link(file.url, url)) is not None and _is_name(file.filename)
     )
 
 
@@ -160,16 +160,16 @@ class _LinkParser(HTMLParser):
         # The first of two attributes with one name counts (HTML, 13.2.5.33).
         attributes = dict(reversed(attrs))
         if tag == "a":
-            self._anchor(attributes)
+            self._add_anchor(attributes)
         elif tag == "base" and not self._has_base and (href := attributes.get("href")):
             self._has_base = True
-            target = _target(href, self._base)
+            target = _resolve_link(href, self._base)
             self._base = target if target is not None else self._base
         elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
             _check_version(attributes.get("content") or "", self._shown)
 
-    def _anchor(self, attributes: Mapping[str, str | None]) -> None:
-        target = _target(attributes.get("href") or "", self._base)
+    def _add_anchor(self, attributes: Mapping[str, str | None]) -> None:
+        target = _resolve_link(attributes.get("href") or "", self._base)
         if target is None:
             return
         filename = unquote(posixpath.basename(urlsplit(target).path))
@@ -245,7 +245,9 @@ class Credentials:
             except UndecidedError:
                 continue  # a folder, or not a URL
             self._configured.add(address.origin)
-            login = _login_in_url(address) or _login_in_environment(index.name, environment)
+            login = _find_login_in_url(address) or _find_login_in_environment(
+                index.name, environment
+            )
             if login is not None:
                 self._logins.setdefault(address.origin, login)
         self._netrc = _read_netrc(environment)
@@ -253,14 +255,14 @@ class Credentials:
 
     def remember(self, address: HttpAddress) -> None:
         """Keep the credentials of a URL that the user gave, for its server."""
-        login = _login_in_url(address)
+        login = _find_login_in_url(address)
         if login is not None:
             self._logins.setdefault(address.origin, login)
 
     def of(self, address: HttpAddress) -> Login | None:
         """Return the credentials for the server of `address`."""
         self._take_remembered()
-        login = _login_in_url(address) or self._logins.get(address.origin)
+        login = _find_login_in_url(address) or self._logins.get(address.origin)
         if login is not None:
             return login
         # Any page may link to http://, which would expose the password.
@@ -276,11 +278,11 @@ class Credentials:
         self._urls_taken = len(urls)
 
 
-def _login_in_url(address: HttpAddress) -> Login | None:
+def _find_login_in_url(address: HttpAddress) -> Login | None:
     return Login.basic(*address.userinfo, "its URL") if address.userinfo else None
 
 
-def _login_in_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
+def _find_login_in_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
     if name is None:
         return None
     prefix = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
@@ -387,7 +389,7 @@ class Client(Closing):
             files = self._pages.get(key)
         if files is not None:
             return files
-        files = _local_page(key) if urlsplit(key).scheme == "file" else self._page(key)
+        files = _read_local_page(key) if urlsplit(key).scheme == "file" else self._read_page(key)
         with self._lock:
             if self._held + len(files) > MOST_HELD:
                 self._pages.clear()
@@ -396,7 +398,7 @@ class Client(Closing):
             self._held += len(files)
         return files
 
-    def _page(self, url: str) -> tuple[IndexFile, ...]:
+    def _read_page(self, url: str) -> tuple[IndexFile, ...]:
         address = parse(url)
         self._credentials.remember(address)
         page = self._ask(address)
@@ -440,7 +442,7 @@ class Client(Closing):
         return new
 
 
-def _local_page(url: str) -> tuple[IndexFile, ...]:
+def _read_local_page(url: str) -> tuple[IndexFile, ...]:
     """Read a folder of this machine in the layout of an index, as uv and pip do."""
     page = f"{url}index.html"
     parts = urlsplit(page)

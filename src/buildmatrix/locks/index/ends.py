@@ -65,29 +65,31 @@ def ends(parts: WheelParts) -> None:
         return
     # Little is decided by the small ones among them.
     unlinked = sorted(
-        (parts.members[path] for path in _unlinked(parts)),
+        (parts.members[path] for path in _list_unlinked(parts)),
         key=lambda member: (is_small(member), member.compressed, member.path),
     )
-    paths = dict.fromkeys((*_with_data(parts, SOME_DATA), *(member.path for member in unlinked)))
+    paths = dict.fromkeys(
+        (*_list_with_data(parts, SOME_DATA), *(member.path for member in unlinked))
+    )
     waiting = [path for path in paths if path in parts.pages][:MOST_ENDS]
     for length in ENDS:
-        places = {path: _end(parts, path, length) for path in waiting}
+        places = {path: _locate_end(parts, path, length) for path in waiting}
         waiting = [path for path in waiting if parts.affords(places[path][1])]
         parts.source.load([places[path] for path in waiting])
         waiting = [path for path in waiting if not _look_at_end(parts, path, length)]
         _read_loading(parts)
         waiting = [path for path in waiting if path in parts.pages]
-    for path in _unlinked(parts):
+    for path in _list_unlinked(parts):
         end = parts.ends.get(path)
         if end is not None and end.linking:
-            _link(parts, path, end)
+            _read_again(parts, path, end)
     for path, end in tuple(parts.ends.items()):
         likely = max(end.likely, key=lambda section: section.size, default=None)
         if likely is not None and likely.size > MUCH_DEVICE_CODE:
             _confirm(parts, path, likely)
 
 
-def _unlinked(parts: WheelParts) -> list[str]:
+def _list_unlinked(parts: WheelParts) -> list[str]:
     """Return binaries whose dynamic section was not read, or its strings."""
     return [
         path
@@ -96,7 +98,7 @@ def _unlinked(parts: WheelParts) -> list[str]:
     ]
 
 
-def _with_data(parts: WheelParts, data: int) -> list[str]:
+def _list_with_data(parts: WheelParts, data: int) -> list[str]:
     """Return binaries with more than `data` unread bytes of data, the most first."""
     unread = {
         path: facts.elf.unread_data
@@ -106,7 +108,7 @@ def _with_data(parts: WheelParts, data: int) -> list[str]:
     return sorted(unread, key=lambda path: (-unread[path], path))
 
 
-def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
+def _locate_end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
     """Return offset and length of the last `length` bytes of a member in the wheel."""
     entry, start = parts.tree.place(path)
     size = min(length, entry.compressed)
@@ -116,7 +118,7 @@ def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
 def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     """Read the end of a binary; return True if it has its sections, with their names."""
     entry, _ = parts.tree.place(path)
-    data = parts.source.read(*_end(parts, path, length))
+    data = parts.source.read(*_locate_end(parts, path, length))
     end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
     elf = parts.facts[path].elf
     sections = read_end(parts.pages[path], end, entry.size) if end is not None else None
@@ -150,10 +152,10 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
     parts.pages.pop(member.path, None)
     parts.ends.pop(member.path, None)
     with parts.noting(member.path):
-        parts.facts[member.path] = _whole(parts, member)
+        parts.facts[member.path] = _inspect_whole(parts, member)
 
 
-def _link(parts: WheelParts, path: str, end: EndSections) -> None:
+def _read_again(parts: WheelParts, path: str, end: EndSections) -> None:
     """Read a beginning again, with the loader's tables from the end.
 
     If the end has only the strings, which patchelf moves, the section itself is before them.
@@ -203,7 +205,7 @@ def links(parts: WheelParts) -> None:
     Their linked libraries decide a verdict. A first share is too small for that; the second is
     enough.
     """
-    waiting = [parts.members[path] for path in _unlinked(parts)]
+    waiting = [parts.members[path] for path in _list_unlinked(parts)]
     available = parts.available
     if available is None or sum(member.compressed for member in waiting) > available:
         parts.limited |= bool(waiting) and available is not None
@@ -222,7 +224,7 @@ def suspects(parts: WheelParts) -> None:
         return
     waiting = [
         parts.members[path]
-        for path in _with_data(parts, LITTLE_DATA)
+        for path in _list_with_data(parts, LITTLE_DATA)
         if (elf := parts.facts[path].elf) is not None and not elf.device_code
     ]
     behind = sum(member.compressed for member in waiting)
@@ -256,11 +258,11 @@ def archives(parts: WheelParts) -> None:
         elif not parts.affords(cost):
             continue
         with parts.noting(member.path):
-            parts.facts[member.path] = _whole(parts, member)
+            parts.facts[member.path] = _inspect_whole(parts, member)
             parts.opened.add(member.path)
 
 
-def _whole(parts: WheelParts, member: Member) -> FileFacts:
+def _inspect_whole(parts: WheelParts, member: Member) -> FileFacts:
     """Return the facts of a member from all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
         facts = inspect_source(source, member.path, entry.size)

@@ -61,7 +61,7 @@ def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] 
     """Read the file list of the ZIP archive `member`; None if it is out of reach or too large."""
     entry, start = parts.tree.place(member.path)
     if entry.method == STORED:
-        return _stored(parts, start, entry.size)
+        return _read_stored(parts, start, entry.size)
     if entry.method != DEFLATED:
         return None
     read = 0
@@ -69,13 +69,13 @@ def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] 
         if not parts.affords(size - read):
             return None
         read = size
-        files = _in_end(parts.source.read(start + entry.compressed - size, size), entry.size)
+        files = _read_in_end(parts.source.read(start + entry.compressed - size, size), entry.size)
         if files is not None:
             return files
     return None
 
 
-def _stored(parts: WheelParts, start: int, size: int) -> tuple[ZipEntry, ...] | None:
+def _read_stored(parts: WheelParts, start: int, size: int) -> tuple[ZipEntry, ...] | None:
     if not parts.affords(TAIL):
         return None
     source = Within(parts.source, start, size, LARGEST_LISTING)
@@ -87,7 +87,7 @@ def _stored(parts: WheelParts, start: int, size: int) -> tuple[ZipEntry, ...] | 
         parts.spent += max(0, source.bytes_read - TAIL)
 
 
-def _in_end(data: bytes, size: int) -> tuple[ZipEntry, ...] | None:
+def _read_in_end(data: bytes, size: int) -> tuple[ZipEntry, ...] | None:
     """Return the file list that `data`, the end of a member of `size` bytes, has completely.
 
     Bytes that deflate copied from before it differ in each copy: a list that is the same in all has
@@ -285,14 +285,14 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
                 parts.facts[path] = FileFacts(contents=NestedContents(kind, len(files)))
                 return
             contents = NestedContents(kind, len(files))
-            closed = _not_read(binaries)
+            closed = _describe_unread(binaries)
     parts.opened.discard(path)
     parts.archives.append(member)
     if closed:
         parts.facts[path] = FileFacts(contents=replace(contents, waiting=None, closed=closed))
 
 
-def _not_read(binaries: Sequence[ZipEntry]) -> str:
+def _describe_unread(binaries: Sequence[ZipEntry]) -> str:
     """Return the relevant unread files of an archive, in words."""
     if sum(entry.size for entry in binaries) < LARGE_CONTAINER:
         return ""

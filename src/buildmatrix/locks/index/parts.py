@@ -207,7 +207,7 @@ class WheelParts:
         batch: list[tuple[str, tuple[int, int]]] = []
         size = behind = 0
         for path in sorted(costs, key=self.tree.extent):
-            start, length = self._part(path, costs[path])
+            start, length = self._locate_part(path, costs[path])
             between = start - behind if 0 < start - behind <= GAP else 0
             if batch and size + between + length > BATCH:
                 yield from self._fetch_batch(batch)
@@ -217,14 +217,14 @@ class WheelParts:
             behind = start + length
         yield from self._fetch_batch(batch)
 
-    def _part(self, path: str, cost: int) -> tuple[int, int]:
+    def _locate_part(self, path: str, cost: int) -> tuple[int, int]:
         """Return offset and length of the first `cost` bytes of a member, with its header."""
         start, end = self.tree.extent(path)
         return start, min(end - start, cost + AROUND + len(path.encode()))
 
     def bring(self, costs: Mapping[str, int]) -> None:
         """Fetch the first bytes of members, without reading or charging them."""
-        self.source.load([self._part(path, cost) for path, cost in costs.items()])
+        self.source.load([self._locate_part(path, cost) for path, cost in costs.items()])
 
     def _fetch_batch(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
         self.source.load([part for _, part in batch])
@@ -355,7 +355,7 @@ def inflate_middle(data: bytes) -> Ending | None:
 def _inflate(data: bytes, follow: Callable[[memoryview, bytes], bytes | None]) -> Ending | None:
     with _one_at_a_time:
         followed = 0
-        for shifted in _places(data):
+        for shifted in _iter_block_starts(data):
             try:
                 zlib.decompressobj(-zlib.MAX_WBITS, _BEFORE[0]).decompress(shifted[:_CODES], 1)
             except zlib.error:
@@ -369,7 +369,7 @@ def _inflate(data: bytes, follow: Callable[[memoryview, bytes], bytes | None]) -
         return None
 
 
-def _places(data: bytes) -> Iterator[memoryview]:
+def _iter_block_starts(data: bytes) -> Iterator[memoryview]:
     """Yield `data` from each bit on at which a block may begin, in order."""
     bits = int.from_bytes(data, "little")
     shifted = [(bits >> shift).to_bytes(len(data), "little") for shift in range(8)]
@@ -381,7 +381,7 @@ def _places(data: bytes) -> Iterator[memoryview]:
             # A block's header that begins in this step may end behind it.
             for match in _BEGINNING.finditer(copy, start, start + _STEP + 2)
         )
-        yield from (memoryview(b"\0" + data[at:]) for at in _stored(data, start))
+        yield from (memoryview(b"\0" + data[at:]) for at in _find_stored(data, start))
         for at, shift in places:
             if at < start + _STEP:
                 tried += 1
@@ -400,7 +400,7 @@ def _from_middle(data: memoryview, before: bytes) -> bytes | None:
     return None if stream.eof or len(held) < LEAST_MIDDLE else held
 
 
-def _stored(data: bytes, start: int) -> Iterator[int]:
+def _find_stored(data: bytes, start: int) -> Iterator[int]:
     """Yield possible offsets of a stored block's length in the step from `start` on."""
     step = int.from_bytes(data[start : start + _STEP + 3], "little")
     complements = (step ^ step >> 16).to_bytes(_STEP + 3, "little")

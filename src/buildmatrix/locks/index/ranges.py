@@ -37,7 +37,7 @@ _NO_SUFFIX = frozenset({400, 405, 416, 501})
 _EXPIRED = frozenset({401, 403, 404, 410})
 
 
-def _version_of(answer: HttpResponse, size: int) -> FileVersion:
+def _read_version(answer: HttpResponse, size: int) -> FileVersion:
     return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
 
 
@@ -91,33 +91,33 @@ class Ranges:
             if answer.status == 200:
                 # Servers may answer a range of the whole file without a range.
                 if stop - start == self.size:
-                    yield from self._all_of(answer)
+                    yield from self._iter_all(answer)
                     return
                 self._check_version(answer, answer.length())
                 raise RequestError(
                     f"{answer.address} supported ranges at first, and now sends the whole file"
                 )
-            first, last, total = _content_range(answer)
+            first, last, total = _parse_content_range(answer)
             self._check_version(answer, total)
             if (first, last) != (start, stop - 1):
                 raise RequestError(
                     f"{answer.address} gives bytes {first} to {last}, and {start} to {stop - 1} "
                     "were asked for"
                 )
-            yield from _exactly(answer, stop - start)
+            yield from _iter_exactly(answer, stop - start)
 
     def everything(self) -> Iterator[bytes]:
         """Yield the whole file as it arrives."""
         with self._send({}, self.size) as answer:
-            yield from self._all_of(answer)
+            yield from self._iter_all(answer)
 
-    def _all_of(self, answer: HttpResponse) -> Iterator[bytes]:
+    def _iter_all(self, answer: HttpResponse) -> Iterator[bytes]:
         self._check_version(answer, answer.length())
-        yield from _exactly(answer, self.size)
+        yield from _iter_exactly(answer, self.size)
 
     def _check_version(self, answer: HttpResponse, size: int | None) -> None:
         """Raise RequestError if `answer`, of a file of `size` bytes, is of another version."""
-        present = _version_of(answer, self.size if size is None else size)
+        present = _read_version(answer, self.size if size is None else size)
         for then, now in zip(astuple(self.version), astuple(present), strict=True):
             if then is not None and now is not None and then != now:
                 raise RequestError(f"{answer.address} changed while it was read; run this again")
@@ -144,7 +144,7 @@ class Ranges:
             if total is not None:
                 self._check_size(answer, size, int(total[1]))
                 if int(total[1]) == 0:
-                    return _FileEnd(_version_of(answer, 0))
+                    return _FileEnd(_read_version(answer, 0))
                 if size is None:
                     return int(total[1])
             if size:
@@ -152,7 +152,7 @@ class Ranges:
         return self._ask_size()
 
     def _take_end(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
-        first, last, total = _content_range(answer)
+        first, last, total = _parse_content_range(answer)
         if total is None:
             if not size:
                 return self._ask_size()
@@ -163,20 +163,20 @@ class Ranges:
                 f"{answer.address} gives bytes {first} to {last} of {total}, and the last "
                 f"{TAIL} were asked for"
             )
-        data = b"".join(_exactly(answer, last - first + 1))
-        return _FileEnd(_version_of(answer, total), first, data)
+        data = b"".join(_iter_exactly(answer, last - first + 1))
+        return _FileEnd(_read_version(answer, total), first, data)
 
     def _take_whole(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
         length = answer.length()
         if length is not None:
             self._check_size(answer, size, length)
         if length is None and not size:
-            data = _up_to(answer, SPOOLED)
-            return _FileEnd(_version_of(answer, len(data)), 0, data)
+            data = _read_up_to(answer, SPOOLED)
+            return _FileEnd(_read_version(answer, len(data)), 0, data)
         length = length or size or 0
-        version = _version_of(answer, length)
+        version = _read_version(answer, length)
         if length <= SPOOLED:
-            return _FileEnd(version, 0, b"".join(_exactly(answer, length)))
+            return _FileEnd(version, 0, b"".join(_iter_exactly(answer, length)))
         # A server that was asked for a suffix may still know other ranges.
         return _FileEnd(version, ranges=False) if size else length
 
@@ -227,7 +227,7 @@ class Ranges:
             yield answer
 
 
-def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
+def _parse_content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
     """Return first and last byte, and the size if it is given. Raises RequestError."""
     if answer.headers.get("content-type", "").lower().startswith("multipart/"):
         raise RequestError(
@@ -246,7 +246,7 @@ def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
     return first, last, total
 
 
-def _identity(answer: HttpResponse) -> Iterator[bytes]:
+def _iter_identity(answer: HttpResponse) -> Iterator[bytes]:
     """Yield the unencoded body. Raises RequestError if it was compressed on the way."""
     coding = answer.headers.get("content-encoding", "identity").lower()
     if coding != "identity":
@@ -257,10 +257,10 @@ def _identity(answer: HttpResponse) -> Iterator[bytes]:
     return answer.body
 
 
-def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
+def _iter_exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
     """Yield the body, which must have `length` bytes. Raises RequestError."""
     at = 0
-    for chunk in _identity(answer):
+    for chunk in _iter_identity(answer):
         at += len(chunk)
         if at > length:
             raise RequestError(f"{answer.address} sends more bytes than announced")
@@ -272,10 +272,10 @@ def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
         )
 
 
-def _up_to(answer: HttpResponse, most: int) -> bytes:
+def _read_up_to(answer: HttpResponse, most: int) -> bytes:
     """Read the body of an answer without a length. Raises RequestError."""
     data = bytearray()
-    for chunk in _identity(answer):
+    for chunk in _iter_identity(answer):
         data += chunk
         if len(data) > most:
             raise RequestError(
@@ -399,7 +399,7 @@ class RemoteFile(Ranges):
 
         At most half of `HELD` bytes are fetched; the rest is left for `read`.
         """
-        requested = self._missing(parts)
+        requested = self._find_missing(parts)
         if len(requested) < 2:
             fetched = [self._fetch(*part) for part in requested]
         else:
@@ -408,7 +408,7 @@ class RemoteFile(Ranges):
         for (start, _), data in zip(requested, fetched, strict=True):
             self._windows.add(start, data)
 
-    def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _find_missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return missing ranges as (start, stop), sorted, neighbors joined."""
         joined: list[tuple[int, int]] = []
         for offset, length in sorted(parts):

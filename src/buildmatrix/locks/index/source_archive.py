@@ -233,7 +233,7 @@ def source_facts(
     suffixes: dict[str, str] = {}
     libraries: dict[str, str] = {}
     with hold(chunks, sha256, most) as (archive, _):
-        for file in source_files(archive, _held):
+        for file in source_files(archive, _count_held):
             if file.path in METADATA_FILES:
                 metadata[file.path] = file.data
             if _is_built(file):
@@ -260,7 +260,7 @@ def source_facts(
     )
 
 
-def _held(path: str, size: int) -> int:
+def _count_held(path: str, size: int) -> int:
     if metadata := metadata_bytes(path, size):
         return metadata
     is_text = _BUILD_FILE.fullmatch(path) is not None or path.endswith(_CODE)

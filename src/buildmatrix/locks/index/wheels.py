@@ -93,9 +93,9 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                return _apply_file_version(self._local(wheel, path, depth, most))
-            facts = self._cached(wheel, depth, most)
-            return _apply_file_version(facts or self._remote(wheel, depth, most))
+                return _apply_file_version(self._read_local(wheel, path, depth, most))
+            facts = self._find_cached(wheel, depth, most)
+            return _apply_file_version(facts or self._read_remote(wheel, depth, most))
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
@@ -109,7 +109,7 @@ class WheelReader:
         if local_path(wheel.url) is not None:
             return None
         with suppress(UndecidedError):
-            facts = self._cached(wheel, depth, most)
+            facts = self._find_cached(wheel, depth, most)
             return _apply_file_version(facts) if facts is not None else None
         return None
 
@@ -124,14 +124,14 @@ class WheelReader:
         if archive.size is not None and archive.size > most:
             raise UndecidedError(f"{archive.filename} has {size(archive.size)}, which is not read")
         try:
-            facts = source_facts(self._chunks(archive), archive.sha256, name, version, most)
+            facts = source_facts(self._iter_chunks(archive), archive.sha256, name, version, most)
         except OSError as error:
             raise UndecidedError(f"{archive.filename} cannot be read: {reason(error)}") from error
         if archive.sha256:
             self._sources.put(entry, msgspec.msgpack.encode(facts))
         return facts
 
-    def _chunks(self, archive: LockedFile) -> Iterator[bytes]:
+    def _iter_chunks(self, archive: LockedFile) -> Iterator[bytes]:
         path = local_path(archive.url)
         if path is not None:
             with _LocalWheel(path) as local:
@@ -149,10 +149,12 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                identity = content_key(_digest(path, wheel))
+                identity = content_key(_check_digest(path, wheel))
             else:
                 # Facts of a place are only valid for the same claim.
-                identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else ""
+                identity = (
+                    f"{_make_place_key(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else ""
+                )
             known: dict[str, Tables] = {}
             for name in paths if identity else ():
                 entry = self._kept_tables.load(f"{identity} {name}", _TABLES)
@@ -183,23 +185,23 @@ class WheelReader:
             self._kept_tables.put(f"{identity} {path}", msgspec.msgpack.encode(entry))
         return tables
 
-    def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+    def _find_cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
             return None  # There may be another file at the same URL since.
         entry = self._cache.get(content_key(wheel.sha256), depth, most)
         if entry is None:
-            entry = self._cache.get(_place(wheel), depth, most)
+            entry = self._cache.get(_make_place_key(wheel), depth, most)
             if entry is None or entry.claim != wheel.sha256:
                 return None
-        return _answer(entry, wheel)
+        return _check_cached(entry, wheel)
 
-    def _local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
+    def _read_local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
         from buildmatrix.locks.index.depth import read_parts
 
-        sha256 = _digest(path, wheel)
+        sha256 = _check_digest(path, wheel)
         entry = self._cache.get(content_key(sha256), depth, most)
         if entry is not None:
-            return _answer(entry, wheel)
+            return _check_cached(entry, wheel)
         with _LocalWheel(path) as file:
             if wheel.size is not None and wheel.size != file.size:
                 raise UndecidedError(
@@ -207,7 +209,7 @@ class WheelReader:
                     " another file than the one that was locked"
                 )
             reading = _collect(path) if depth == "whole" else read_parts(file, depth, most)
-            facts = _facts_of(wheel, sha256, file.size, depth, reading, 0)
+            facts = _make_facts(wheel, sha256, file.size, depth, reading, 0)
         self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         return facts
 
@@ -220,20 +222,20 @@ class WheelReader:
             return remote, remote.bytes_read
         return self._client.open(wheel.url, wheel.size), 0
 
-    def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
+    def _read_remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
         # The whole scan core comes with these; what is kept is given without it.
         from buildmatrix.locks.index.depth import read_parts
 
         remote, before = self._open(wheel)
         claim = wheel.sha256 or None
-        entry = self._cache.get(_place(wheel), depth, most)
+        entry = self._cache.get(_make_place_key(wheel), depth, most)
         if (
             entry is not None
             and entry.version is not None
             and entry.version.is_same(remote.version)
         ):
             bytes_read = remote.bytes_read - before
-            return replace(_answer(entry, wheel), sha256=claim, bytes_read=bytes_read)
+            return replace(_check_cached(entry, wheel), sha256=claim, bytes_read=bytes_read)
         sha256 = None
         if remote.ranges and depth != "whole":
             if (data := remote.whole) is not None:
@@ -245,14 +247,16 @@ class WheelReader:
             reading, sha256 = read_all(remote.stream(0))
             _check_claim(wheel, sha256)
         bytes_read = remote.bytes_read - before
-        facts = _facts_of(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
+        facts = _make_facts(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
         if depth == "listing":
             self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
             self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         else:
             version = remote.version
-            self._keep(WheelEntry(_place(wheel), facts, most, reading.limited, claim, version))
+            self._keep(
+                WheelEntry(_make_place_key(wheel), facts, most, reading.limited, claim, version)
+            )
         return facts
 
     def _keep(self, entry: WheelEntry) -> None:
@@ -281,11 +285,11 @@ class _Opened:
                 del self._files[next(iter(self._files))]
 
 
-def _place(wheel: Wheel) -> str:
+def _make_place_key(wheel: Wheel) -> str:
     return place_key(parse(wheel.url))
 
 
-def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
+def _check_cached(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
     """Return cached facts as those of `wheel`. Raises UndecidedError for another wheel."""
     facts = replace(entry.facts, filename=wheel.filename)
     if wheel.size is not None and wheel.size != facts.size:
@@ -318,7 +322,7 @@ def local_path(url: str) -> Path | None:
     return None if parts.scheme and "://" in url else Path(url)
 
 
-def _facts_of(
+def _make_facts(
     wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
 ) -> WheelFacts:
     """Return the result as facts of `wheel`. Raises UndecidedError for another wheel."""
@@ -335,7 +339,7 @@ def _facts_of(
     return facts
 
 
-def _digest(path: Path, wheel: Wheel) -> str:
+def _check_digest(path: Path, wheel: Wheel) -> str:
     """Return the SHA-256 of a file. Raises UndecidedError if the lock has another one."""
     try:
         sha256 = file_digest(path)
