@@ -70,17 +70,17 @@ def read_portable_links(source: ByteSource) -> tuple[str, ...]:
         entry = at + 8 * number
         if entry + 8 <= min(table, len(head)):
             (address,) = unpack_from("<I", head, entry)
-            names |= dict.fromkeys(_names(source, places, address, length, field))
+            names |= dict.fromkeys(_read_names(source, places, address, length, field))
     return tuple(names)
 
 
-def _names(
+def _read_names(
     source: ByteSource, places: list[tuple[int, int, int]], address: int, length: int, field: int
 ) -> Iterator[str]:
-    begin = _offset(places, address)
+    begin = _find_offset(places, address)
     entries = source.read(begin, length * _MOST_LINKS) if begin else b""
     for at in range(0, len(entries) - length + 1, length):
-        offset = _offset(places, unpack_from("<I", entries, at + field)[0])
+        offset = _find_offset(places, unpack_from("<I", entries, at + field)[0])
         if not offset:
             return
         name = source.read(offset, _LONGEST_NAME).partition(b"\0")[0]
@@ -88,7 +88,7 @@ def _names(
             yield name.decode()
 
 
-def _offset(places: list[tuple[int, int, int]], address: int) -> int:
+def _find_offset(places: list[tuple[int, int, int]], address: int) -> int:
     """Return the place of an address in the file; 0 for none."""
     for start, size, offset in places:
         if address and start <= address < start + size:

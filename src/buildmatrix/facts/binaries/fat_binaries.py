@@ -95,7 +95,7 @@ def open_fatbin(source: ByteSource, offset: int, limit: int) -> OpenedFatbin | N
     if start > limit:
         return None
     stop = min(end, limit)
-    return OpenedFatbin(_fatbin_entries(source, start, stop, cut=end > limit), start, stop)
+    return OpenedFatbin(_read_entries(source, start, stop, cut=end > limit), start, stop)
 
 
 def find_header_end(source: ByteSource, at: int) -> int:
@@ -106,7 +106,7 @@ def find_header_end(source: ByteSource, at: int) -> int:
     return at + (size if is_long else _FATBIN_ENTRY.size)
 
 
-def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[DeviceCode]:
+def _read_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[DeviceCode]:
     count = 0
     while at + _FATBIN_ENTRY.size <= end:
         if count == _MOST_FATBIN_ENTRIES:
@@ -127,19 +127,19 @@ def _fatbin_entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iter
             return
         heads = [raw]
         if kind == _CONCATENATED:
-            heads = _concatenated_headers(source.read(at, header_size)) or heads
+            heads = _split_headers(source.read(at, header_size)) or heads
         compressed = int(bool(flags & _COMPRESSED_PAYLOAD))
         start = 0
         for number, head in enumerate(heads, 1):
             end_of_share = (header_size + size) * number // len(heads)
-            yield _fatbin_entry(head, at + start, end_of_share - start, compressed)
+            yield _parse_entry(head, at + start, end_of_share - start, compressed)
             start = end_of_share
         at += header_size + size
     if cut:
         yield _unreadable(at, end, "the fat binary extends beyond the end of its section")
 
 
-def _fatbin_entry(head: bytes, at: int, size: int, compressed: int) -> DeviceCode:
+def _parse_entry(head: bytes, at: int, size: int, compressed: int) -> DeviceCode:
     kind, _, _, _, _, _, minor, major, arch, _, _, flags = _FATBIN_ENTRY.unpack_from(head)
     name = _FATBIN_KINDS.get(kind, "unknown")
     architecture = _decode_architecture(name, arch, flags)
@@ -151,7 +151,7 @@ def _fatbin_entry(head: bytes, at: int, size: int, compressed: int) -> DeviceCod
     )
 
 
-def _concatenated_headers(header: bytes) -> list[bytes]:
+def _split_headers(header: bytes) -> list[bytes]:
     """Return the headers in that of a concatenated entry; none if they do not fill it exactly.
 
     Their number and size come first. A name and options follow each header of 64 bytes, both
@@ -284,7 +284,7 @@ def read_bundle(source: ByteSource, offset: int, limit: int) -> CodeContainer | 
     if any(row.offset + row.size > limit - offset for row in rows):
         return None
     end = max((row.offset + row.size for row in rows), default=0)
-    entries = tuple(_bundle_entries(rows, offset))
+    entries = tuple(_list_entries(rows, offset))
     return CodeContainer(entries, offset + max(end, len(BUNDLE_MAGIC)))
 
 
@@ -321,7 +321,7 @@ def read_compressed_bundle(
     except (ValueError, zlib.error) as problem:
         note = f"compressed with {name}, and not readable: {problem}"
         return CodeContainer((replace(bundle, note=note),), offset + size)
-    return CodeContainer(tuple(_shares(rows, bundle)), offset + size)
+    return CodeContainer(tuple(_share_bytes(rows, bundle)), offset + size)
 
 
 def read_first_image(source: ByteSource, entry: DeviceCode, most: int, limit: int) -> bytes:
@@ -402,7 +402,7 @@ def _parse_rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
     raise ValueError("the table of the offload bundle is cut short")
 
 
-def _bundle_entries(rows: list[_BundleEntry], base: int) -> Iterator[DeviceCode]:
+def _list_entries(rows: list[_BundleEntry], base: int) -> Iterator[DeviceCode]:
     for row in rows:
         meaning = parse_target(row.target)
         if meaning is not None and row.size:
@@ -410,9 +410,9 @@ def _bundle_entries(rows: list[_BundleEntry], base: int) -> Iterator[DeviceCode]
             yield DeviceCode(container, kind, arch, 1, row.size, base + row.offset)
 
 
-def _shares(rows: list[_BundleEntry], bundle: DeviceCode) -> Iterator[DeviceCode]:
+def _share_bytes(rows: list[_BundleEntry], bundle: DeviceCode) -> Iterator[DeviceCode]:
     """Yield one entry per target, with its share of the compressed bytes by decompressed size."""
-    entries = list(_bundle_entries(rows, 0))
+    entries = list(_list_entries(rows, 0))
     total = sum(entry.size for entry in entries)
     passed = 0
     for entry in entries:

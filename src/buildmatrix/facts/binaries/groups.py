@@ -51,7 +51,7 @@ def read_kernel_names(
     """
     patterns = _PATTERNS.get(entry.kind, ())
     try:
-        data, is_whole = _head(source, entry) if patterns else (b"", False)
+        data, is_whole = _read_head(source, entry) if patterns else (b"", False)
     except (ValueError, zlib.error):
         return (), False
     for pattern in patterns:
@@ -66,7 +66,7 @@ def read_kernel_names(
     return (), is_whole and bool(data)
 
 
-def _head(source: ByteSource, entry: DeviceCode) -> tuple[bytes, bool]:
+def _read_head(source: ByteSource, entry: DeviceCode) -> tuple[bytes, bool]:
     """Return the first bytes of a piece, True if that is all. Raises ValueError, zlib.error."""
     if entry.format == "nv-fatbin":
         return fat_binaries.read_payload(source, entry, _PACKED, HEAD)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.facts.binaries import codeobject, fat_binaries
 from buildmatrix.facts.binaries.groups import Sums
 from buildmatrix.facts.binaries.hostdata import SearchResults
-from buildmatrix.facts.binaries.reader import read_interpreter, table_facts
+from buildmatrix.facts.binaries.reader import make_table_facts, read_interpreter
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import Dynamic, Headers, Segment, read_dynamic, read_headers
 from buildmatrix.facts.elf.layout import CachedSource, PlainSource
@@ -219,7 +219,7 @@ def _read_tables(
             or prefix.has(section.offset, section.offset + section.size)
         ),
     )
-    elf = table_facts(
+    elf = make_table_facts(
         headers,
         dynamic,
         versions,
@@ -310,7 +310,7 @@ class _HeadFacts:
         """Return the names in data and code, each once; an exact one wins over others."""
         names: dict[str, Literal] = {}
         for literal in self.results.literals:
-            region = self._region(literal.offset)
+            region = self._find_own_region(literal.offset)
             if region is None or (region.executable and not literal.text.startswith("lib")):
                 continue
             present = names.get(literal.text)
@@ -323,7 +323,7 @@ class _HeadFacts:
         return tuple(
             mark
             for mark in self.results.marks
-            if (region := self._region(mark.offset)) is not None
+            if (region := self._find_own_region(mark.offset)) is not None
             # A segment that is executable may hold data as well.
             and (self.host is None or not region.executable)
         )
@@ -362,11 +362,15 @@ class _HeadFacts:
             if segment.type in (abi.PT_INTERP, abi.PT_NOTE)
         )
 
-    def _region(self, offset: int) -> Region | None:
+    def _find_own_region(self, offset: int) -> Region | None:
         """Return the region of host data or code with a byte; None for tables and dead bytes."""
         if self.host is not None:
             return _find_region(self.host, offset)
-        if not self._is_loaded() or self._is_read_elsewhere(offset) or offset < self._tables_end():
+        if (
+            not self._is_loaded()
+            or self._is_read_elsewhere(offset)
+            or offset < self._find_tables_end()
+        ):
             return None
         if 0 <= offset - self.dynamic.strings_at < self.dynamic.strings_size:
             return None
@@ -374,7 +378,7 @@ class _HeadFacts:
             return None
         return _find_region(self.plan.regions, offset)
 
-    def _tables_end(self) -> int:
+    def _find_tables_end(self) -> int:
         """Return where the loader's tables in the first segment end, as far as known."""
         if self.table.is_found:
             return self.size if self.table.open else self.table.end

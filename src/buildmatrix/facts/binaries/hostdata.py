@@ -261,7 +261,7 @@ class StreamSearch:
         self._looked = min(stop, self._position + CHUNK)
         if self._is_code(region):
             return True
-        places = find_candidates(self._window(self._looked, region))[::-1]
+        places = find_candidates(self._make_window(self._looked, region))[::-1]
         self._tried += len(places)
         if self._tried <= MOST_CANDIDATES:
             self._places = places
@@ -331,7 +331,7 @@ class StreamSearch:
     def _search(self, stop: int, region: Region) -> None:
         """Search the bytes before `stop` that were not searched yet."""
         if stop > self._position:
-            window = self._window(stop, region)
+            window = self._make_window(stop, region)
             is_code = self._is_code(region)
             self._literals.search(window, Region(region.offset, region.size, None, is_code))
             if not is_code:
@@ -341,7 +341,7 @@ class StreamSearch:
     def _is_code(self, region: Region) -> bool:
         return self._code_only and region.executable
 
-    def _window(self, stop: int, region: Region) -> Window:
+    def _make_window(self, stop: int, region: Region) -> Window:
         low = max(self._source.start, region.offset, self._position - BEFORE)
         data = self._source.read(low, min(stop + AFTER, region.end, self._source.end) - low)
         return Window(low, data, self._position - low, stop - low)

@@ -66,13 +66,13 @@ def read_elf(
     is_loaded = headers.machine not in codeobject.CODE_OBJECT_KINDS and headers.type in _LOADED
     binding = read_binding(cached, headers, dynamic, versions) if is_loaded else None
     interpreter = read_interpreter(cached, headers)
-    elf = table_facts(headers, dynamic, versions, notes, interpreter, binding)
+    elf = make_table_facts(headers, dynamic, versions, notes, interpreter, binding)
     if deep:
         elf = _search(elf, source, size, headers, dynamic, spent or SearchCost(), names=names)
     return replace(elf, unread=tuple(dict.fromkeys(headers.unread)))
 
 
-def table_facts(
+def make_table_facts(
     headers: Headers,
     dynamic: Dynamic,
     versions: Versions,
@@ -101,11 +101,11 @@ def table_facts(
         version_definitions=versions.definitions,
         binding=binding,
         dlopen_notes=notes.dlopen,
-        sections=named_sections(headers),
+        sections=list_named_sections(headers),
     )
 
 
-def named_sections(headers: Headers) -> tuple[Section, ...]:
+def list_named_sections(headers: Headers) -> tuple[Section, ...]:
     """Return the sections with a name, in table order."""
     return tuple(
         Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)

@@ -16,7 +16,7 @@ from buildmatrix.facts.binaries.head_facts import (
     plan_reading,
 )
 from buildmatrix.facts.binaries.hostdata import StreamSearch
-from buildmatrix.facts.binaries.reader import named_sections
+from buildmatrix.facts.binaries.reader import list_named_sections
 from buildmatrix.facts.elf import layout as abi
 from buildmatrix.facts.elf.headers import (
     LONGEST_NAME,
@@ -241,7 +241,7 @@ def read_end(page: bytes, end: BinaryEnd, size: int) -> EndSections | None:
     dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
     moved = plan.moved or dynamic
     return EndSections(
-        named_sections(headers),
+        list_named_sections(headers),
         tuple(_find_data(headers, size)),
         () if names else tuple(_find_likely_sections(rows)),
         linking,
