@@ -130,7 +130,7 @@ class _Assembly:
                 f"is for {wanted}"
             )
         if self._run.on_build:
-            raise self._problem(
+            raise self._make_problem(
                 f"the base {self._base.reference} has ONBUILD instructions, which are for a builder"
             )
         layers, notes = bring_layers(self._base, self._target.id, self._store, self._progress)
@@ -156,13 +156,13 @@ class _Assembly:
             self._enter(step)
         elif isinstance(step, Pairs | Words | Command):
             self._configure(step)
-            self._note(step.at, is_empty=True)
+            self._add_history(step.at, is_empty=True)
 
     def _check_python(self) -> None:
         path = self._variables.get("PATH", DEFAULT_PATH)
         self._python = self._files.python(self._target.python, path)
         if self._python is None:
-            raise self._problem(
+            raise self._make_problem(
                 f"the base {self._base.reference} has no python{self._target.python} on its PATH "
                 f"({path}), and a builder would install it",
                 "take a base that has it",
@@ -191,7 +191,7 @@ class _Assembly:
                 try:
                     files = packages.files(step.names)
                 except UndecidedError as error:
-                    raise self._problem(
+                    raise self._make_problem(
                         f"the Debian packages {', '.join(step.names)} cannot be installed without "
                         f"a builder: {error.message}",
                         "take a base that has them",
@@ -217,7 +217,7 @@ class _Assembly:
         rules = Ignored(dockerignore(self._spec, self._target).splitlines())
         copied = context_entries(self._spec.root, rules, step.source, self._target.id)
         named = step.destination.value(self._variables)
-        destination = self._inside(named)
+        destination = self._resolve_inside(named)
         if copied[0].entry.kind != "folder":
             there = self._files.entry(destination)
             if named.endswith("/") or (there is not None and there.kind == "folder"):
@@ -225,10 +225,10 @@ class _Assembly:
         files = []
         for source in copied:
             kind = source.entry.kind
-            path = self._placed(posixpath.join(destination, source.entry.path))
+            path = self._place(posixpath.join(destination, source.entry.path))
             there = self._files.entries.get(path)
             if there is not None and (there.kind == "folder") != (kind == "folder"):
-                raise self._problem(
+                raise self._make_problem(
                     f"`{step.at.shown}`: /{path} is a {there.kind} already, and would be a {kind}"
                 )
             if path and (there is None or kind != "folder"):
@@ -238,11 +238,11 @@ class _Assembly:
 
     def _enter(self, step: Words) -> None:
         (named,) = (word.value(self._variables) for word in step.words)
-        folder = self._inside(named)
+        folder = self._resolve_inside(named)
         self._run = msgspec.structs.replace(self._run, working_dir=folder)
         if self._files.entry(folder) is None:
-            user, group = self._owner()
-            path = self._placed(folder)
+            user, group = self._find_owner()
+            path = self._place(folder)
             made = []
             while path and path not in self._files.entries:
                 entry = LayerEntry(path, "folder", 0o755, user=user, group=group)
@@ -250,16 +250,16 @@ class _Assembly:
                 path = posixpath.dirname(path)
             self._add(made, step.at)
         else:
-            self._note(step.at, is_empty=True)
+            self._add_history(step.at, is_empty=True)
 
-    def _owner(self) -> tuple[int, int]:
+    def _find_owner(self) -> tuple[int, int]:
         """Return the owner of a new working folder: the last USER, as in BuildKit."""
         name, _, group = self._run.user.partition(":")
         if name == self._target.user.name:
             name = str(self._target.user.uid)
         user, group = ("0" if part in ("", "root") else part for part in (name, group or name))
         if not user.isdecimal() or not group.isdecimal():
-            raise self._problem(
+            raise self._make_problem(
                 f"its working folder would be made for the user {self._run.user}, whose number "
                 "only the base knows"
             )
@@ -300,16 +300,16 @@ class _Assembly:
 
     # Layers
 
-    def _inside(self, path: str) -> str:
+    def _resolve_inside(self, path: str) -> str:
         """Return an absolute path; relative ones start at the working folder."""
         joined = posixpath.join("/", self._run.working_dir, path)
         return posixpath.normpath(f"/{joined.lstrip('/')}")  # POSIX keeps two slashes
 
-    def _placed(self, path: str) -> str:
+    def _place(self, path: str) -> str:
         folder, name = posixpath.split(path.rstrip("/"))
         place = self._files.resolve_new(folder)
         if place is None:
-            raise self._problem(f"{path} leads through what is no folder in the base image")
+            raise self._make_problem(f"{path} leads through what is no folder in the base image")
         return posixpath.join(place, name)
 
     def _add(
@@ -321,7 +321,7 @@ class _Assembly:
         """
         ordered = with_folders({file.entry.path: file for file in files}, self._files)
         if not ordered:
-            self._note(at, is_empty=True)
+            self._add_history(at, is_empty=True)
             return
         hasher = hashlib.sha256(f"{contents}\0".encode("utf-8", "surrogateescape"))
         for file in ordered:
@@ -340,9 +340,11 @@ class _Assembly:
 
     def _put(self, layer: StoredLayer, at: DockerfileInstruction, origin: str = "") -> None:
         self._layers.append(layer)
-        self._note(at, origin)
+        self._add_history(at, origin)
 
-    def _note(self, at: DockerfileInstruction, origin: str = "", *, is_empty: bool = False) -> None:
+    def _add_history(
+        self, at: DockerfileInstruction, origin: str = "", *, is_empty: bool = False
+    ) -> None:
         """Add a step to the history, in the format of BuildKit."""
         command = f"/bin/sh -c {at.text}" if at.keyword == "RUN" else at.text
         text = f"{at.keyword} {command}"
@@ -389,6 +391,6 @@ class _Assembly:
         taken = (self._base.reference, self._base.descriptor.digest)
         return BuiltImage(image, manifest, configuration, tuple(self._layers), taken)
 
-    def _problem(self, message: str, hint: str = "") -> SpecError:
+    def _make_problem(self, message: str, hint: str = "") -> SpecError:
         way = f"{hint}, or {WITH_DOCKER}" if hint else WITH_DOCKER
         return SpecError([Problem(f"{self._target.id}: {message}", str(self._spec.path), hint=way)])

@@ -200,12 +200,12 @@ class InstalledWheel:
 
     def _add_members(self) -> None:
         record = f"{self._metadata}/RECORD"
-        recorded = self._recorded(record)
+        recorded = self._read_record(record)
         for name, entry in self._members.items():
             if name == record:
                 continue
             path, is_script = self._place(name)
-            if _linked(path) in self._files:
+            if _resolve_lib64(path) in self._files:
                 raise UndecidedError(f"{name[:200]!r} and another member are installed as one file")
             if is_script:
                 shebang = f"#!/{ENVIRONMENT}/bin/python\n".encode()
@@ -234,7 +234,7 @@ class InstalledWheel:
             path, is_script = self._place(name)
             if is_script:
                 raise UndecidedError(f"its folder {name[:200]!r} stands among scripts")
-            path = _linked(f"{path}/")[:-1]
+            path = _resolve_lib64(f"{path}/")[:-1]
             if self._is_file(path):
                 raise UndecidedError(f"it holds {name[:200]!r} as a file and as a folder")
             self._files[path] = InstalledFile(LayerEntry(path, "folder", 0o755))
@@ -243,7 +243,7 @@ class InstalledWheel:
         name = f"{self._metadata}/entry_points.txt"
         if name not in self._members:
             return
-        for script, target in _entry_points(self._read(name)):
+        for script, target in _parse_entry_points(self._read(name)):
             self._write(f"{ENVIRONMENT}/bin/{script}", launcher(script, target), 0o755)
 
     def _add_notes(self) -> None:
@@ -279,14 +279,14 @@ class InstalledWheel:
         self._note(path, f"sha256={digest}", str(len(data)))
 
     def _keep(self, file: InstalledFile) -> None:
-        path = _linked(file.entry.path)
+        path = _resolve_lib64(file.entry.path)
         self._files[path] = replace(file, entry=replace(file.entry, path=path))
 
     def _note(self, path: str, digest: str, size: str) -> None:
         """Add a row to RECORD, whose paths are relative to the libraries."""
         self._rows.append((posixpath.relpath(path, self._site), digest, size))
 
-    def _recorded(self, record: str) -> Mapping[str, tuple[str, str]]:
+    def _read_record(self, record: str) -> Mapping[str, tuple[str, str]]:
         """Return member → hash and size in the wheel's RECORD: unverified, but copied by uv."""
         try:
             lines = self._read(record).decode("utf-8").splitlines()
@@ -309,13 +309,13 @@ class InstalledWheel:
         return b"".join(self._stream(name))
 
 
-def _linked(path: str) -> str:
+def _resolve_lib64(path: str) -> str:
     """Resolve `lib64`, a link of the environment, which a folder would replace."""
     link = f"{ENVIRONMENT}/lib64/"
     return f"{ENVIRONMENT}/lib/{path.removeprefix(link)}" if path.startswith(link) else path
 
 
-def _entry_points(data: bytes) -> Iterator[tuple[str, str]]:
+def _parse_entry_points(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield names of scripts and their entry points."""
     parser = configparser.ConfigParser(
         delimiters=("=",), interpolation=None, strict=False, default_section="\0"

@@ -64,7 +64,7 @@ def new_environment(python: BasePython) -> dict[str, InstalledFile]:
     Raises ComponentError if uv fails.
     """
     minor = ".".join(python.version.split(".")[:2])
-    files, version = _written()
+    files, version = _make_environment()
     here = f"python{sys.version_info.major}.{sys.version_info.minor}"
     configuration = {
         "home": python.home,
@@ -90,7 +90,7 @@ def new_environment(python: BasePython) -> dict[str, InstalledFile]:
 
 
 @cache
-def _written() -> tuple[tuple[tuple[str, bytes, int], ...], str]:
+def _make_environment() -> tuple[tuple[tuple[str, bytes, int], ...], str]:
     """Return files of a new environment (path, bytes, mode), and the version of uv."""
     import uv
 
@@ -176,12 +176,12 @@ class Libraries:
             for package in sorted(self._lock.conda, key=lambda package: package.name)
             if isinstance(package, CondaPackage) and (file := package.file) is not None
         ]
-        largest = sorted(chosen, key=lambda item: (-self._size(item), item.origin))
-        heavy = [item for item in largest if self._size(item) >= HEAVY][:MOST_HEAVY]
+        largest = sorted(chosen, key=lambda item: (-self._find_size(item), item.origin))
+        heavy = [item for item in largest if self._find_size(item) >= HEAVY][:MOST_HEAVY]
         light = [item for item in chosen if item not in heavy]
-        rest_key = self._rest_key(light, python, base)
+        rest_key = self._make_rest_key(light, python, base)
         rest = self._store.layer(rest_key)
-        stored = {item.origin: self._store.layer(self._key(item)) for item in heavy}
+        stored = {item.origin: self._store.layer(self._make_key(item)) for item in heavy}
         # Largest first: smaller ones fill the gaps.
         wanted = [
             item
@@ -194,39 +194,41 @@ class Libraries:
             path = self._fetch(item)
             if item not in heavy:
                 return None
-            return self._store.make_once(self._key(item), lambda: self._heavy_layer(item, path))
+            return self._store.make_once(
+                self._make_key(item), lambda: self._make_heavy_layer(item, path)
+            )
 
         made = side_by_side(work, wanted, _FETCHES, "wheel")
         stored |= {item.origin: layer for item, layer in zip(wanted, made, strict=True) if layer}
         layers = {origin: layer for origin, layer in sorted(stored.items()) if layer is not None}
         layers[""] = rest or self._store.make_once(
-            rest_key, lambda: self._rest_layer(light, python, base)
+            rest_key, lambda: self._make_rest_layer(light, python, base)
         )
         _check_folders(layer.paths for layer in layers.values())
         return layers
 
-    def _size(self, item: ChosenWheel) -> int:
+    def _find_size(self, item: ChosenWheel) -> int:
         """Return bytes of a wheel; fetches it if the lock has no size."""
         if item.wheel.size is not None:
             return item.wheel.size
         return self._store.wheels.fetch(item.wheel, self._lock).stat().st_size
 
-    def _key(self, item: ChosenWheel) -> str:
+    def _make_key(self, item: ChosenWheel) -> str:
         return (
             f"wheel {item.wheel.sha256} {item.package.name} {item.package.version} "
             f"{self._target.python} {self._made_by}"
         )
 
-    def _rest_key(
+    def _make_rest_key(
         self, light: Sequence[ChosenWheel], python: BasePython | None, base: BaseFiles
     ) -> str:
         environment = new_environment(python) if python is not None else {}
-        hasher = hashlib.sha256(f"{_opt(base)}\0".encode())
+        hasher = hashlib.sha256(f"{_find_opt(base)}\0".encode())
         for path in sorted(environment):
             file = environment[path]
             hasher.update(repr(file.entry).encode() + b"".join(file.content()))
         for item in light:
-            hasher.update(self._key(item).encode())
+            hasher.update(self._make_key(item).encode())
         return f"environment {hasher.hexdigest()} {self._made_by}"
 
     # Creation
@@ -238,13 +240,13 @@ class Libraries:
         self._progress.step(self._target.id, text)
         return path
 
-    def _heavy_layer(self, item: ChosenWheel, path: Path) -> StoredLayer:
+    def _make_heavy_layer(self, item: ChosenWheel, path: Path) -> StoredLayer:
         self._progress.step(self._target.id, f"layer of {item.origin}")
         with self._store.making, ExitStack() as held:
-            files = self._installed(item, path, held)
-            return self._write(item.origin, files, {item.origin: _paths(files)})
+            files = self._install(item, path, held)
+            return self._write(item.origin, files, {item.origin: _list_paths(files)})
 
-    def _rest_layer(
+    def _make_rest_layer(
         self, light: Sequence[ChosenWheel], python: BasePython | None, base: BaseFiles
     ) -> StoredLayer:
         self._progress.step(self._target.id, "layer of the other distributions")
@@ -252,22 +254,22 @@ class Libraries:
             files: dict[str, InstalledFile] = {}
             paths: dict[str, Sequence[str]] = {}
             for item in light:
-                installed = self._installed(item, self._store.wheels.path(item.wheel), held)
-                paths[item.origin] = _paths(installed)
+                installed = self._install(item, self._store.wheels.path(item.wheel), held)
+                paths[item.origin] = _list_paths(installed)
                 # If two distributions have the same path, the later name always wins.
                 files.update((file.entry.path, file) for file in installed)
             environment = new_environment(python) if python is not None else {}
-            paths["the environment"] = _paths(environment.values())
+            paths["the environment"] = _list_paths(environment.values())
             _check_folders([paths])
             files |= environment
-            for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755)):
+            for entry in (_find_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755)):
                 files[entry.path] = InstalledFile(entry)
             ordered = [files[path] for path in sorted(files, key=sort_key)]
             return self._write("the environment", ordered, paths)
 
-    def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> Sequence[InstalledFile]:
+    def _install(self, item: ChosenWheel, path: Path, held: ExitStack) -> Sequence[InstalledFile]:
         package = item.package
-        with _naming(item.wheel.filename):
+        with _name_errors(item.wheel.filename):
             if isinstance(package, CondaPackage):
                 conda = InstalledCondaPackage(path, package, self._target.python)
                 return held.enter_context(conda).files
@@ -275,12 +277,12 @@ class Libraries:
             return InstalledWheel(tree, package.name, package.version, self._target.python).files
 
     def _write(self, origin: str, files: Iterable[InstalledFile], paths: LayerPaths) -> StoredLayer:
-        with _naming(origin), writing(self._store.layout.folder):
+        with _name_errors(origin), writing(self._store.layout.folder):
             return replace(write_layer(files, self._store), paths=paths)
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _name_errors(name: str) -> Iterator[None]:
     """Add the wheel's name to errors."""
     try:
         yield
@@ -290,7 +292,7 @@ def _naming(name: str) -> Iterator[None]:
         raise UndecidedError(f"{name}: {error}") from error
 
 
-def _opt(base: BaseFiles) -> LayerEntry:
+def _find_opt(base: BaseFiles) -> LayerEntry:
     """Return the parent folder of the environment, as in the base."""
     there = base.entries.get("opt")
     if base.resolve(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
@@ -300,7 +302,7 @@ def _opt(base: BaseFiles) -> LayerEntry:
     return folder("opt", base)
 
 
-def _paths(files: Iterable[InstalledFile]) -> list[str]:
+def _list_paths(files: Iterable[InstalledFile]) -> list[str]:
     return [f"{file.entry.path}{'/' * (file.entry.kind == 'folder')}" for file in files]
 
 

@@ -129,7 +129,7 @@ class _Script:
             self._conditions += is_condition
             if status is None:
                 self._try((node,))
-                is_true = isinstance(node, Simple) and self._fields(node) in (["true"], [":"])
+                is_true = isinstance(node, Simple) and self._split_fields(node) in (["true"], [":"])
                 status = True if is_true and joined == "||" else None
             else:
                 status = self._node(node)
@@ -168,7 +168,7 @@ class _Script:
         return self.block(node.body if status else node.otherwise)
 
     def _case(self, node: Case) -> _Status:
-        value = self._value(node.word, node.line)
+        value = self._find_value(node.word, node.line)
         for patterns, body in node.branches:
             if value is None:
                 self._try(body)
@@ -185,11 +185,11 @@ class _Script:
             text += quoted if part.is_quoted else part.text
         return fnmatch.fnmatchcase(value, text)
 
-    def _value(self, word: Word, line: int) -> str | None:
+    def _find_value(self, word: Word, line: int) -> str | None:
         """Return the value of a word that is not split."""
         text = ""
         for part in word:
-            value = self._expanded(part, line)
+            value = self._expand(part, line)
             if value is None:
                 return None
             text += value
@@ -197,10 +197,10 @@ class _Script:
                 raise Effect(line)
         return text
 
-    def _expanded(self, part: Part, line: int) -> str | None:
+    def _expand(self, part: Part, line: int) -> str | None:
         name = part.parameter
         if part.commands is not None:
-            return self._substituted(part.commands, line)
+            return self._substitute(part.commands, line)
         if not name:
             return part.text
         if name in ("@", "*"):
@@ -216,30 +216,33 @@ class _Script:
         known = self._variables[name]
         return (known or part.text) if known is not None else None
 
-    def _substituted(self, commands: Block, line: int) -> str | None:
+    def _substitute(self, commands: Block, line: int) -> str | None:
         """Return the output of `command -v`: nothing, or a path that is not known."""
         chain = commands[0] if len(commands) == 1 else None
         node = chain.items[0][2] if isinstance(chain, Chain) and len(chain.items) == 1 else None
-        if not isinstance(node, Simple) or self._fields(node)[:1] not in (["command"], ["which"]):
+        if not isinstance(node, Simple) or self._split_fields(node)[:1] not in (
+            ["command"],
+            ["which"],
+        ):
             raise Effect(line)
         self._conditions += 1
         status = self.block(commands)
         self._conditions -= 1
         return "" if status is False else None
 
-    def _fields(self, node: Simple) -> list[str | None]:
+    def _split_fields(self, node: Simple) -> list[str | None]:
         """Return the words of a command, after splitting."""
         fields: list[str | None] = []
         for word in node.words:
             if [part.parameter for part in word] == ["", "@"] and word[1].is_quoted:
                 fields += self._arguments
                 continue
-            value = self._value(word, node.line)
+            value = self._find_value(word, node.line)
             is_quoted = any(part.is_quoted for part in word)
             for part in word:
                 if part.is_quoted:
                     continue
-                text = self._expanded(part, node.line)
+                text = self._expand(part, node.line)
                 # Blanks and patterns of an unquoted value would become several words.
                 if text is None or text[:1] == "~" or re.search(r"[\s*?{]|\[.", text):
                     raise Effect(node.line)
@@ -250,13 +253,13 @@ class _Script:
 
     def _simple(self, node: Simple) -> _Status:
         for operator, word in node.redirections:
-            if (operator, self._value(word, node.line)) not in _HARMLESS_OUTPUT:
+            if (operator, self._find_value(word, node.line)) not in _HARMLESS_OUTPUT:
                 raise Effect(node.line)
-        fields = self._fields(node)
+        fields = self._split_fields(node)
         for name, word in node.assignments:
             if name in ("PATH", "IFS", "DPKG_ROOT", "LD_LIBRARY_PATH") or fields:
                 raise Effect(node.line)
-            value = self._value(word, node.line)
+            value = self._find_value(word, node.line)
             if value is not None and (value[:1] == "~" or ":~" in value):
                 raise Effect(node.line)
             self._variables[name] = value

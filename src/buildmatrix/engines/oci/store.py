@@ -85,7 +85,7 @@ class WheelStore(Closing):
             raise UndecidedError(f"{wheel.filename}: its lock does not say where it is; lock again")
         with writing(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._unfinished(wheel) as (path, file):
+            with self._open_unfinished(wheel) as (path, file):
                 if self.has(wheel):
                     path.unlink(missing_ok=True)
                     return self.path(wheel)  # another run was faster
@@ -116,12 +116,12 @@ class WheelStore(Closing):
         file.seek(0)
         while chunk := file.read(_CHUNK):
             hasher.update(chunk)
-        for chunk in self._chunks(wheel, lock, file.tell()):
+        for chunk in self._iter_chunks(wheel, lock, file.tell()):
             hasher.update(chunk)
             file.write(chunk)
         return hasher.hexdigest()
 
-    def _chunks(self, wheel: Wheel, lock: Lock, offset: int) -> Iterator[bytes]:
+    def _iter_chunks(self, wheel: Wheel, lock: Lock, offset: int) -> Iterator[bytes]:
         path = local_path(wheel.url)
         if path is None:
             remote = self._client.open(wheel.url, wheel.size)
@@ -136,7 +136,7 @@ class WheelStore(Closing):
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
     @contextmanager
-    def _unfinished(self, wheel: Wheel) -> Iterator[tuple[Path, BinaryIO]]:
+    def _open_unfinished(self, wheel: Wheel) -> Iterator[tuple[Path, BinaryIO]]:
         """Open the temporary file of a download; wait until no one else writes it."""
         path = self.folder / f"{wheel.sha256}{_UNFINISHED}"
         while True:
