@@ -201,8 +201,8 @@ class Publisher(Struct, frozen=True):
         digests = [self._push_tag(job, tag) for tag in job.tags]
         if not self._here([job]) or len(set(digests)) != 1:
             raise UndecidedError(
-                f"{job.id}: somebody moved its tags while they were pushed, so they may lead to "
-                f"images now that were not scanned ({', '.join(dict.fromkeys(digests))}); run the "
+                f"{job.id}: its tags were moved during the push, so they may lead to images "
+                f"that were not scanned ({', '.join(dict.fromkeys(digests))}); run the "
                 "build again",
                 log=job.log,
             )

@@ -206,7 +206,7 @@ def pairs(text: str) -> tuple[tuple[str, Word], ...]:
         if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
             name = name[1:-1]
         if not is_pair or _PAIR_NAME.fullmatch(name) is None:
-            raise DockerfileError("what is no NAME=VALUE")
+            raise DockerfileError("a word that is not NAME=VALUE")
         pairs.append((name, word(value)))
     return tuple(pairs)
 

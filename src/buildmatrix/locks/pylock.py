@@ -341,7 +341,7 @@ class _PylockReader:
         url, _, sha256 = line.partition("#sha256:")
         parts = file_parts(url)
         if parts is None or not _SHA256.fullmatch(sha256):
-            self.problem(f"`conda` has {line[:80]!r}, which is no package with its hash", _HINT)
+            self.problem(f"`conda` has {line[:80]!r}, which is not a package with its hash", _HINT)
             return None
         name = f"{CONDA_PREFIX}{parts[0]}"
         return CondaPackage(

@@ -151,7 +151,7 @@ def _find_own_folder(root: Path, target: Target, package: Package) -> str:
     try:
         place = (root / label / "pyproject.toml").resolve(strict=True)
     except (OSError, ValueError):
-        return ""  # It is no folder, but an address.
+        return ""  # An address.
     return label if place.is_relative_to(root.resolve()) and is_package(place) else ""
 
 

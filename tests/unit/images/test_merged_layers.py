@@ -313,7 +313,7 @@ def test_any_layers_are_what_their_unpacked_files_are(layers: list[list[Entry]])
         unpack(Path(root), *layers)
         image, unpacked = of_layers(*layers), of_folder(Path(root))
         # A link to what is not there, and a name below a file, are told of: nothing unpacks them.
-        told = [item for item in image.unread if "which is no file of" not in item.why]
+        told = [item for item in image.unread if "which is not a file of" not in item.why]
         told = [item for item in told if "its folder is a file" not in item.why]
         told = [item for item in told if "its own layer deletes it" not in item.why]
         image = replace(image, unread=tuple(told))

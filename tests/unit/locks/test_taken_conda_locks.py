@@ -151,4 +151,4 @@ def test_an_edited_taken_lock_is_refused(tmp_path: Path, line: str) -> None:
     path.write_text(f'lock-version = "1.0"\npackages = []\n[tool.buildmatrix]\nconda = ["{line}"]')
     with pytest.raises(SpecError) as caught:
         read_lock(path)
-    assert "which is no package with its hash" in str(caught.value)
+    assert "which is not a package with its hash" in str(caught.value)

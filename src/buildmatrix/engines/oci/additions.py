@@ -243,7 +243,7 @@ class Accounts:
         """Resolve links of the base in `path`: `/etc` or `/home` may be one."""
         place = self._base.resolve_new(path)
         if not place:
-            raise UndecidedError(f"/{path} leads through what is no folder in the base image")
+            raise UndecidedError(f"a parent of /{path} is not a folder in the base image")
         return place
 
     def _find_row(self, file: str, column: int, value: str) -> list[str] | None:

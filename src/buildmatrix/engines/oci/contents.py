@@ -309,7 +309,7 @@ class _Assembly:
         folder, name = posixpath.split(path.rstrip("/"))
         place = self._files.resolve_new(folder)
         if place is None:
-            raise self._make_problem(f"{path} leads through what is no folder in the base image")
+            raise self._make_problem(f"a parent of {path} is not a folder in the base image")
         return posixpath.join(place, name)
 
     def _add(

@@ -107,11 +107,11 @@ class DebianPackages:
                 if path in files and "folder" not in (file.entry.kind, files[path].entry.kind):
                     raise UndecidedError(f"{package.name} and another package bring /{path}")
                 if files.setdefault(path, file).entry.kind != file.entry.kind:
-                    raise UndecidedError(f"/{path} is a folder of one package, and no other's")
+                    raise UndecidedError(f"/{path} is a folder in one package and not in another")
         for path in files:
             for above in parent_folders(path):
                 if above in files and files[above].entry.kind != "folder":
-                    raise UndecidedError(f"/{path} lies in what is no folder of a package")
+                    raise UndecidedError(f"/{above} is not a folder, but /{path} is below it")
         self._check_triggers(unpacked)
         known = _split_stanzas(status)
         for package, own in unpacked:
@@ -201,7 +201,7 @@ class DebianPackages:
             fields = _parse_stanza(control.get("control", b"").decode("utf-8", "replace"))
             architectures = (self._architecture, "all")
             if "Package" not in fields or fields.get("Architecture") not in architectures:
-                raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
+                raise UndecidedError(f"{deb.name} is not a package for {self._architecture}")
             command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
             return _Package(
                 fields, control, _list_members(self._open_tar(folder, command, _LARGEST))
@@ -260,7 +260,7 @@ class DebianPackages:
             if path.startswith("etc/ld.so.conf"):
                 raise UndecidedError(f"{package.name} changes where the loader looks")
             if attributes.uid or attributes.gid:
-                raise UndecidedError(f"{package.name}: /{path} belongs to somebody but root")
+                raise UndecidedError(f"{package.name}: /{path} is not owned by root")
             there = self._base.entry(path)
             if member.kind == "folder" and there is not None and there.kind == "folder":
                 continue  # dpkg keeps a folder, or a link to one
@@ -287,7 +287,7 @@ class DebianPackages:
         folder, _, name = path.rpartition("/")
         place = self._base.resolve_new(folder)
         if place is None:
-            raise UndecidedError(f"/{path} leads through what is no folder in the base image")
+            raise UndecidedError(f"a parent of /{path} is not a folder in the base image")
         return f"{place}/{name}".lstrip("/")
 
     def _is_excluded(self, path: str, kind: str) -> bool:

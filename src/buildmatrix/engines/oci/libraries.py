@@ -297,7 +297,7 @@ def _find_opt(base: BaseFiles) -> LayerEntry:
     there = base.entries.get("opt")
     if base.resolve(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
         raise UndecidedError(
-            f"the base image has /{ENVIRONMENT} already, or its /opt is no folder; take another one"
+            f"the base image has /{ENVIRONMENT} already, or /opt is not a folder; use another base"
         )
     return folder("opt", base)
 

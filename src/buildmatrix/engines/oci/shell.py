@@ -313,7 +313,7 @@ class _Parser:
         operator = self._operator()
         self._at += len(operator)
         if "<<" in operator:
-            raise Effect(self._line)  # a document, whose lines are no commands
+            raise Effect(self._line)  # the lines of a here-document are not commands
         return operator.lstrip("0123456789"), self._word()
 
     def _word(self) -> Word:

@@ -240,7 +240,7 @@ def _make_unknown_entry(kind: str, size: int, why: str) -> DeviceCode:
 
 
 def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
-    why = "the file is no ELF object"
+    why = "the file is not an ELF object"
     try:
         elf = read_elf(source, size)
     except Malformed as problem:
@@ -301,7 +301,7 @@ def _read_program(source: ByteSource, size: int, kind: str) -> list[DeviceCode]:
     arch: str | None = None
     if kind == "spv":
         arch = intermediate.read_addressing_model(source, 0, size)
-        why = "the file is no SPIR-V module of a known byte order and version"
+        why = "the file is not a SPIR-V module of a known byte order and version"
     elif kind == "bc":
         triple = intermediate.read_triple(source, 0, size)
         why = "the module names no target triple"

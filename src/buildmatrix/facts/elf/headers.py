@@ -99,7 +99,7 @@ def text(raw: bytes) -> str:
 
 
 def read_headers(source: CachedSource) -> Headers | None:
-    """Header, sections and segments; None when the file is no ELF.
+    """Header, sections and segments; None if the file is not ELF.
 
     Raises:
         Malformed: the header is cut short, or its class or byte order means nothing.

@@ -243,7 +243,7 @@ class LayeredTree(Tree):
         place = safe_path(target)
         linked = self._resolve(place) if place else None
         if isinstance(linked, _LayerFolder) or linked is None:
-            self._troubles[path] = f"a hard link to {target}, which is no file of the image"
+            self._troubles[path] = f"a hard link to {target}, which is not a file of the image"
         elif linked is not folder.entries.get(name):
             self._record_removed(folder.entries.get(name), path, replaced=True)
             folder.entries[name] = linked

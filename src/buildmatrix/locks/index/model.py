@@ -49,7 +49,7 @@ class FileVersion:
     modified: str | None = None
 
     def is_same(self, version: FileVersion) -> bool:
-        """Return True if both have the same bytes: a size alone, or a weak ETag, is no proof."""
+        """Return True if both have the same bytes: a size or a weak ETag alone proves nothing."""
         is_strong = self.etag is not None and not self.etag.startswith("W/")
         return (is_strong or self.modified is not None) and self == version
 

@@ -205,10 +205,10 @@ def test_a_kpack_file_names_every_architecture_that_it_holds() -> None:
         (b"ftrt" + bytes(60), "model.engine", "does not say"),
         (b"\x85", "model.mxr", "does not say"),
         (b"encrypted", "k.ptx", "names no target"),
-        (b"encrypted", "k.cubin", "no ELF"),
+        (b"encrypted", "k.cubin", "not an ELF"),
         (b"encrypted", "k.fatbin", "no container"),
         (b"\x50\xed\x55\xba" + bytes(60), "k", "no container"),
-        (b"\x07\x23\x02\x03" + bytes(60), "k", "no SPIR-V module"),
+        (b"\x07\x23\x02\x03" + bytes(60), "k", "not a SPIR-V module"),
         (b"BC\xc0\xde" + bytes(60), "k", "no target triple"),
     ],
 )

@@ -188,8 +188,8 @@ def test_hard_links_share_an_identity_and_their_bytes() -> None:
 
 def test_a_hard_link_to_nothing_is_reported() -> None:
     assert told(tree_of([hard("b", "../etc/passwd"), hard("c", "nothing")])) == {
-        "b": "! a hard link to ../etc/passwd, which is no file of the image",
-        "c": "! a hard link to nothing, which is no file of the image",
+        "b": "! a hard link to ../etc/passwd, which is not a file of the image",
+        "c": "! a hard link to nothing, which is not a file of the image",
     }
 
 
