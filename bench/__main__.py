@@ -39,6 +39,7 @@ BENCHES: dict[str, tuple[str | None, str]] = {
     "nodes": (None, ""),
     "audit": (None, ""),
     "build": (None, ""),
+    "runner": (None, ""),
     "pipeline": (None, "help noop build"),
 }
 SMALL_ROOT = 60
