@@ -9,15 +9,17 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from buildmatrix.base.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import size
+from buildmatrix.base.threads import side_by_side
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.engines.process import filling, writing
+from buildmatrix.facts.inventory.workers import count_processors
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.archive_layers import LayeredTree
 from buildmatrix.images.documents import (
@@ -175,19 +177,26 @@ class Images(OciLayout):
 
     @contextmanager
     def tree(self, image: Descriptor) -> Iterator[LayeredTree]:
-        """Open the files of an image, inflated into a temporary file.
+        """Open the files of an image, each layer inflated into a temporary file.
 
         Raises `UndecidedError`, and `BuildError` if the disk is full.
         """
         with ExitStack() as stack:
-            spool = Spool()
-            stack.callback(spool.close)
-            layers = []
+            blobs = [
+                (
+                    stack.enter_context(closing(Spool())),
+                    OpenFile(stack.enter_context(self.open(layer)).fileno()),
+                )
+                for layer in self.manifest(image).layers
+            ]
             with filling(Path(tempfile.gettempdir())):
-                for layer in self.manifest(image).layers:
-                    source = OpenFile(stack.enter_context(self.open(layer)).fileno())
-                    layers.append(spool.plain(Slice(source, 0, source.size)))
+                layers = side_by_side(_inflate, blobs, count_processors(), "inflate")
             yield LayeredTree(layers)
+
+
+def _inflate(blob: tuple[Spool, OpenFile]) -> Slice:
+    spool, file = blob
+    return spool.plain(Slice(file, 0, file.size))
 
 
 # Push: all blobs, then all manifests, and the tags last
