@@ -223,7 +223,7 @@ class MergedPaths(Struct):
 
     shared: tuple[SharedPath, ...] | None = None
     modules: Mapping[str, str] | None = None
-    #: What dotted names begin with that some wheel has.
+    #: What dotted names begin with that some wheel has, or may have.
     tops: frozenset[str] = frozenset()
 
 
@@ -251,6 +251,7 @@ def merge(
     if paths.modules is None and any(part.python_imports for part in parts):
         paths.modules = _map_modules(owners, lists)
         paths.tops = frozenset(name.partition(".")[0] for name in paths.modules)
+        paths.tops |= set(_names_below_pth(lists))
     names = (item.name for item in fields(Stats))
     totals = Stats(**{name: sum(getattr(part.stats, name) for part in parts) for name in names})
     shared = [*_chain_field(parts, "shared_paths"), *paths.shared]
@@ -332,6 +333,18 @@ def _map_modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Ma
                 dotted = folder if stem == "__init__" else f"{folder}/{stem}".lstrip("/")
                 modules.setdefault(dotted.replace("/", "."), owner)
     return modules
+
+
+def _names_below_pth(lists: Sequence[Sequence[Member]]) -> Iterator[str]:
+    """Yield names of folders and modules in wheels with a `.pth` file, whose text may be unread.
+
+    Each of these folders may be one that Python imports from.
+    """
+    for files in lists:
+        if any(member.path.endswith(".pth") and "/" not in member.path for member in files):
+            for member in files:
+                if member.path.endswith((".py", ".so")):
+                    yield from (part.partition(".")[0] for part in member.path.split("/"))
 
 
 def _add_provider(imported: PythonImport, paths: MergedPaths) -> PythonImport | None:

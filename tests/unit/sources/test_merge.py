@@ -96,5 +96,14 @@ def test_an_import_is_led_to_the_wheel_that_has_the_module() -> None:
     }  # fmt: skip
 
 
+def test_no_module_in_a_wheel_with_a_pth_file_is_missing() -> None:
+    missing = PythonImport("a/__init__.py", 1, "cutlass.base", "missing", "a==1")
+    first = part("a", python_imports=(missing,))
+    below = Member("dsl/packages/cutlass/base.py", 5, 5, 1)
+    for pth, found in (("dsl.pth", ()), ("dsl/x.pth", (missing,))):
+        members = [[Member("a/__init__.py", 5, 5, 1)], [below, Member(pth, 5, 5, 1)]]
+        assert merge([first, part("b")], members).python_imports == found
+
+
 def test_nothing_merges_to_nothing() -> None:
     assert merge([]) == Inventory()

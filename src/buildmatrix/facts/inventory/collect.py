@@ -132,6 +132,7 @@ def collect(
         [item.path for item in loadable],
         files.outlines,
         python_memory,
+        [folder for path in paths for folder in path.folders],
     )
     mattering = {
         *(item.path for item in loadable),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
@@ -55,10 +55,12 @@ def read_python(
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
     memory: PythonMemory | None = None,
+    folders: Collection[str] = (),
 ) -> PythonFacts:
     """Return the facts of all Python files with an outline; failures are noted in `listing`.
 
-    Facts of distributions in `memory` are not computed again.
+    `folders` are those that interpreters import from. Facts of distributions in `memory` are not
+    computed again.
     """
     sites = {item.owner: item.site for item in distributions}
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
@@ -102,7 +104,7 @@ def read_python(
     def outside() -> _WorkResult:
         before = listing.bytes_read
         imports, answers = find_outside_imports(
-            listing, ownership, distributions, binaries, outlines, memory
+            listing, ownership, distributions, binaries, outlines, memory, folders
         )
         # This may run in a copy of the process: the caller adds the bytes read.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before

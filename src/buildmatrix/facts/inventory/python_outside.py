@@ -72,16 +72,18 @@ def find_outside_imports(
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
     memory: PythonMemory | None = None,
+    folders: Iterable[str] = (),
 ) -> tuple[PythonFacts, Mapping[str, PythonAnswer]]:
     """Find the imports between the distributions, and the answers for the memory to keep.
 
-    The facts are one import for each pair and manner, sorted, and the distributions with too much
-    source to find all of them.
+    `folders` are those that interpreters import from, also by `.pth` files. The facts are one
+    import for each pair and manner, sorted, and the distributions with too much source to find all
+    of them.
 
     `called` applies to extension modules and to modules that load libraries, if the tree has the
     other distribution; else to distributions that the metadata requires.
     """
-    everywhere = _TreeModules(ownership, distributions, binaries, outlines)
+    everywhere = _TreeModules(ownership, distributions, binaries, outlines, folders)
     everywhere.others = {
         f"{folder}/{name.partition('.')[0]}"
         for path in listing.files.keys() - set(binaries)
@@ -123,8 +125,7 @@ def find_outside_imports(
         for imported in found
         if imported.how == "missing" and imported.provider is None
     }
-    sites = {item.site for item in distributions}
-    present = set(_present(set(missing.values()), listing.files, sites))
+    present = set(_present(set(missing.values()), listing.files, everywhere.folders))
     found -= {imported for imported, name in missing.items() if name in present}
     imports = sorted(found, key=attrgetter("path", "line", "how", "module"))
     unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
@@ -148,9 +149,9 @@ def _top_module(site: str, path: str) -> str:
     return path[len(site) :].partition("/")[0].partition(".")[0]
 
 
-def _present(names: set[str], paths: Iterable[str], sites: Iterable[str]) -> Iterator[str]:
-    """Yield the names that a tree has at the top of a site-packages, or anywhere else."""
-    tops = sorted(set(sites), key=len, reverse=True)
+def _present(names: set[str], paths: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
+    """Yield the names that a tree has at the top of a folder of modules, or outside of them."""
+    tops = sorted(folders, key=len, reverse=True)
     for path in paths if names else ():
         site = next((top for top in tops if path.startswith(top)), None)
         parts = path.split("/") if site is None else path[len(site) :].split("/", 1)[:1]
@@ -204,6 +205,7 @@ class _TreeModules:
         distributions: Sequence[Distribution],
         binaries: Sequence[str],
         outlines: Mapping[str, Outline],
+        folders: Iterable[str],
     ) -> None:
         self.is_single = len(distributions) == 1
         #: Modules, by path without suffix, of files that are no code of this system.
@@ -212,6 +214,9 @@ class _TreeModules:
         self._outlines = outlines
         self._sites = {item.owner: item.site for item in distributions}
         self.sites = frozenset(self._sites.values())
+        further = (f"{folder}/".lstrip("/") for folder in folders)
+        #: Folders of modules, those of distributions first.
+        self.folders = tuple(dict.fromkeys((*self._sites.values(), *further)))
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():
@@ -233,7 +238,7 @@ class _TreeModules:
     def find(self, dotted: str, site: str) -> TreeModule | None:
         """Find the module that `dotted` names or is an attribute of; the owner's own site first."""
         parts = dotted.split(".")
-        for folder in dict.fromkeys((site, *self._sites.values())):
+        for folder in (site, *self.folders):
             for count in range(len(parts), 0, -1):
                 stem = folder + "/".join(parts[:count])
                 path, loads = self._extensions.get(stem), True

@@ -141,6 +141,21 @@ def test_a_module_beside_the_distributions_is_not_missing(tmp_path: Path) -> Non
         assert manners(found) == {("missing", "gone")}, place
 
 
+def test_a_module_in_a_folder_that_a_pth_file_names_is_found(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    (tmp_path / "bin").mkdir(parents=True)
+    (tmp_path / "bin/python3.11").write_bytes(ELF)
+    files = {"pkg/__init__.py": "import cutlass.base\nimport gone\n"}
+    behind = {"behind/packages/cutlass/base.py": "import os\n"}
+    for pth, missing in (("behind/packages\n", {"gone"}), ("behind\n", {"cutlass.base", "gone"})):
+        imports(site, {"pkg": files, "dsl": {**behind, "dsl.pth": pth}})
+        with DirectoryTree(tmp_path) as tree:
+            found = collect(tree).python_imports
+        assert {one.module for one in found if one.how == "missing"} == missing
+        led = {(one.module, one.provider) for one in found if one.how == "imported"}
+        assert led == ({("cutlass.base", "dsl==1.0")} if missing == {"gone"} else set())
+
+
 def test_calls_that_an_import_does_not_make_or_survives_are_none(tmp_path: Path) -> None:
     sources = {
         "inside a function": "def later():\n    runtime.cudaFree(0)\n",
