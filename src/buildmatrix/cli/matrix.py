@@ -72,7 +72,8 @@ def init_command(
         named = INPUTS[2:] if locks else INPUTS
         others = tuple(path for name in named if (path := folder / name).is_file())[:1]
     if locks and not any(path.name == INPUTS[2] for path in others):
-        others += tuple(path for path in (folder / INPUTS[2],) if path.is_file())
+        beside = (locks[0].parent / INPUTS[2], folder / INPUTS[2])
+        others += tuple(path for path in beside if path.is_file())[:1]
     if not (locks or others):
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
     if settings.file.exists() and not force:

@@ -57,9 +57,9 @@ def locked_spec(
     pythons, _ = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     bases = [build.base for build in builds.values() if build.base and not build.base.optional]
     pythons += sorted({p for base in bases for p in base.pythons} - set(pythons))
-    locked = read_locked(
-        root, locks, pythons, catalogue, advice.base, install_project=project.is_package
-    )
+    own = [path for path in inputs if path.name == "pyproject.toml"]
+    locked = read_locked(root, locks, pythons, catalogue, advice.base, install_project=bool(own))
+    is_built = project.is_package or locked.has_folders
     sections = {
         name: _locked_backend(
             name, _build_on(distribution, catalogue, name), locked, answers, advice
@@ -86,9 +86,9 @@ def locked_spec(
         f"python = {toml_list([locked.python])}  # one that the lock is for{others}",
         *([f"lock = {toml_string(locked.lock)}"] if locked.lock else []),
     ]
-    if own := [path for path in inputs if path.name == "pyproject.toml"]:
-        defaults += [f"pyproject = {toml_string(relative_path(own[0], root))}"] * project.is_package
-        defaults += own_package(project)
+    if own:
+        defaults += [f"pyproject = {toml_string(relative_path(own[0], root))}"] * is_built
+        defaults += own_package(project, has_folders=locked.has_folders)
     for key, names in (("extras", locked.extras), ("groups", locked.groups)):
         defaults += [f"# {key} = {toml_list(names)}  # what else the lock offers"] * bool(names)
     origin = ", ".join([*locked.locks, *(path.name for path in inputs)])

@@ -99,6 +99,8 @@ class LockedProject(Struct):
     #: Further parts of a whole lock that can be installed together.
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    #: True if parts hold folders, which `install-project` builds.
+    has_folders: bool = False
 
     @property
     def lock(self) -> str:
@@ -220,6 +222,8 @@ def read_locked(
         backend: tuple(python for python in order if python in fits)
         for backend, fits in shared.items()
     }
+    reader = _LockReader(root, project.python, catalogue, base, install_project)
+    project.has_folders = any(map(reader.has_folders, project.parts))
     return project
 
 
@@ -357,6 +361,10 @@ class _LockReader:
     def _read(self, part: LockedPart) -> tuple[Sequence[Package], LeftOut]:
         lock = read_committed(selection_of(self.root, self._target(part)))[0].lock
         return lock.packages, lock.left_out
+
+    def has_folders(self, part: LockedPart) -> bool:
+        """True if a folder of the user is locked in the part."""
+        return any(package.is_local for package in self._read(part)[0])
 
     def obstacle(self, part: LockedPart) -> str | None:
         """Return the reason why the part cannot be installed with this Python; None if it can.

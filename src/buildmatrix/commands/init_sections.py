@@ -56,7 +56,7 @@ class ProjectInputs(Struct):
     extras: list[str] = field(default_factory=list)
     #: Extras that some other part excludes (`conflicts` of `[tool.uv]`).
     conflicting: set[str] = field(default_factory=set)
-    #: True if the project itself, or its workspace, can be installed; and its scripts.
+    #: True if the project itself can be installed; and its scripts.
     is_package: bool = False
     scripts: list[str] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
         inputs.conflicting |= {
             canonicalize_name(string(item.get("extra"))) for item in tables(several)
         }
-    inputs.is_package = is_package(path) or "workspace" in uv
+    inputs.is_package = is_package(path)
     if inputs.is_package:
         inputs.scripts += mapping(table.get("scripts"))
     for requirement in project.requirements:
@@ -244,10 +244,12 @@ def project_table(project: ProjectInputs, root: Path) -> str:
     return text_of(lines)
 
 
-def own_package(project: ProjectInputs) -> list[str]:
-    """Return the line that installs the project itself, if it can be installed."""
+def own_package(project: ProjectInputs, *, has_folders: bool = False) -> list[str]:
+    """Return the line that installs the project itself, and folders of its lock, if any."""
     scripts = f", with {', '.join(project.scripts[:3])}" if project.scripts else ""
-    return [f"install-project = true  # the project itself{scripts}"] * project.is_package
+    built = [f"the project itself{scripts}"] * project.is_package
+    built += ["the folders that its lock holds"] * has_folders
+    return [f"install-project = true  # {'; '.join(built)}"] if built else []
 
 
 def further_settings(project: ProjectInputs) -> list[str]:

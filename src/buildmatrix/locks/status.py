@@ -217,7 +217,7 @@ class ProjectWheels:
                 self._root / folder, target.python, self._root, self._offline
             )
         if isinstance(built, str):
-            label = posixpath.join(folder, "pyproject.toml")
+            label = posixpath.normpath(posixpath.join(folder, "pyproject.toml"))
             raise BuildError(f"{target.id}: {label}: {built}")
         return built
 

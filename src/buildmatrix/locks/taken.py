@@ -133,7 +133,7 @@ def own_projects(root: Path, target: Target) -> tuple[str, ...]:
 
     These are that of `pyproject` and, of a lock of a workspace, the selected members.
     """
-    folder = posixpath.dirname(target.pyproject or "")
+    folder = posixpath.dirname(target.pyproject or "") or "."
     members: list[str] = []
     if target.committed_lock:
         packages = read_committed(selection_of(root, target))[0].lock.packages
@@ -143,16 +143,19 @@ def own_projects(root: Path, target: Target) -> tuple[str, ...]:
 
 
 def _find_own_folder(root: Path, target: Target, package: Package) -> str:
-    """Return the folder of a project locked as a folder and installed itself; else empty."""
-    if not (target.install_project and package.source and package.sdist is None):
+    """Return the folder of a project that is locked as a folder below `root`; else empty.
+
+    Installers build what is locked as a folder, with setuptools if it names no build backend.
+    """
+    if not (target.install_project and package.is_local and package.sdist is None):
         return ""
     lock = posixpath.dirname(target.committed_lock)
     label = posixpath.normpath(posixpath.join(lock, package.source))
     try:
-        place = (root / label / "pyproject.toml").resolve(strict=True)
+        place = (root / label).resolve(strict=True)
     except (OSError, ValueError):
-        return ""  # An address.
-    return label if place.is_relative_to(root.resolve()) and is_package(place) else ""
+        return ""
+    return label if place.is_relative_to(root.resolve()) and place.is_dir() else ""
 
 
 def is_package(pyproject: Path) -> bool:
@@ -433,9 +436,15 @@ def _find_obstacles(package: Package, target: Target) -> Iterator[tuple[str, str
     taken = _select_files(package, target)
     files = [*taken.wheels, *([taken.sdist] if taken.sdist is not None else [])]
     if package.source and not files:
+        why, fix = "which is not a file with a hash", "lock a file of an index"
+        if package.is_local and target.install_project:
+            why = "which is no folder below that of buildmatrix.toml"
+            fix = "write buildmatrix.toml into a folder above it"
+        elif package.is_local:
+            why, fix = "which only `install-project` builds", "write `install-project = true`"
         yield (
-            f"is locked as {package.source}, which is not a file with a hash",
-            f'lock a file of an index, or remove it: drop = ["{package.name}"]',
+            f"is locked as {package.source}, {why}",
+            f'{fix}, or remove it: drop = ["{package.name}"]',
         )
     elif not files:
         why = refusal(package, target) or "its lock has no file of it"

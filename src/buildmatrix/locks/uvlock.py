@@ -30,7 +30,7 @@ _MOST_STEPS = 500_000
 
 
 def read(file: LockFile) -> Lock:
-    """Return the packages of a target, without the root projects.
+    """Return the packages of a target, without its root projects and virtual ones.
 
     Raises `SpecError`.
     """
@@ -77,7 +77,7 @@ def read(file: LockFile) -> Lock:
         (
             _make_package(entry, askers)
             for entry, askers in reached_entries
-            if entry.table not in roots
+            if entry.table not in roots and not _is_virtual(entry.table)
         ),
         selection.left_out(
             extras - _find_indirect(project, selection),
@@ -88,13 +88,21 @@ def read(file: LockFile) -> Lock:
     return replace(lock, decided=_find_decided(document, roots))
 
 
+def _is_virtual(table: Mapping[str, object]) -> bool:
+    """Return True for a project whose requirements are installed, and not the project itself."""
+    return "virtual" in mapping(table.get("source"))
+
+
 def _find_decided(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> frozenset[str]:
     """Return the projects of the lock, and names it decides, whatever wheels require."""
     manifest = mapping(document.get("manifest"))
+    virtual = [*filter(_is_virtual, tables(document.get(_key_of_packages(document))))]
     said = [manifest.get(key) for key in ("overrides", "excludes", "dependency-metadata")]
-    named = [string(item.get("name")) for items in (roots, *said) for item in tables(items)]
+    named = [
+        string(item.get("name")) for items in (roots, virtual, *said) for item in tables(items)
+    ]
     named += [*strings(manifest.get("members")), *strings(manifest.get("excludes"))]
     return frozenset(map(canonicalize_name, named))
 
@@ -176,10 +184,14 @@ class _Walk:
         for number, entry in enumerate(entries):
             self._by_name.setdefault(entry.name, []).append(number)
         tables_of_roots = set(map(id, roots))
-        self._roots = {
+        self._roots = [
+            number for number, entry in enumerate(entries) if id(entry.table) in tables_of_roots
+        ]
+        #: Projects that are no packages of the lock: their lines are the askers.
+        self._projects = {
             number: project_of(entry.table, selection)
             for number, entry in enumerate(entries)
-            if id(entry.table) in tables_of_roots
+            if number in self._roots or _is_virtual(entry.table)
         }
         manifest = mapping(document.get("manifest"))
         self._members = {*strings(manifest.get("members"))}
@@ -299,7 +311,8 @@ class _Walk:
             follow(self._selection.label, edge, "")
         for number, part in queue:  # grows while it is walked
             entry = self._entries[number]
-            place_of = places(self._roots[number], {part}) if number in self._roots else None
+            is_project = number in self._projects
+            place_of = places(self._projects[number], {part}) if is_project else None
             for edge in entry.dependencies.get(part, ()):
                 asker = entry.name
                 if place_of is not None:

@@ -110,23 +110,21 @@ source = { editable = "FOLDER" }
 @pytest.mark.parametrize(
     ("folder", "built"),
     [
-        ("packages/engine", ("", "packages/engine")),
-        ("packages/gone", ("",)),
-        ("../outside", ("",)),
-        ("packages/linked", ("",)),
-        ("packages/plain", ("",)),
-        ("x" * 5000, ("",)),
+        ("packages/engine", (".", "packages/engine")),
+        ("packages/gone", (".",)),
+        ("../outside", (".",)),
+        ("packages/linked", (".",)),
+        ("packages/engine/acme.py", (".",)),
+        ("x" * 5000, (".",)),
     ],
 )
 def test_members_of_a_workspace_are_built_and_other_folders_are_not(
     folder: str, built: tuple[str, ...], tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
-    for place in ("root", "root/packages/engine", "root/packages/plain", "outside"):
+    for place in ("root", "root/packages/engine", "outside"):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         text = PROJECT.replace("acme", Path(place).name)
-        if place.endswith("plain"):
-            text = text.partition("[build-system]")[0]
         (tmp_path / place / "pyproject.toml").write_text(text)
         (tmp_path / place / "acme.py").write_text("")
         backend = BACKEND.replace("acme", Path(place).name).replace(
@@ -142,7 +140,10 @@ def test_members_of_a_workspace_are_built_and_other_folders_are_not(
     why = trouble_with(root, target, allow_stale=True)
     if len(built) == 1:
         assert why is not None
-        assert f"engine 1.0 is locked as {folder}, which is not a file with a hash" in why
+        assert f"is locked as {folder}, which is no folder below that of buildmatrix.toml" in why
+        why = trouble_with(root, replace(target, install_project=False), allow_stale=True)
+        assert why is not None
+        assert f"engine 1.0 is locked as {folder}, which only `install-project` builds" in why
         return
     assert why is None
     assert ProjectWheels(root, offline=True).provide(target) is None

@@ -24,9 +24,11 @@ from packaging.pylock import PackageWheel, Pylock, PylockSelectError
 from packaging.tags import compatible_tags, cpython_tags
 
 from buildmatrix.base import toml
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.selection import LockSelection, choose_wheel
+from buildmatrix.locks.taken import own_projects, read_taken
 from buildmatrix.matrix.model import Base
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -307,6 +309,44 @@ def test_a_uv_lock_comes_to_what_uv_installs(workspace: Workspace, row: str) -> 
     assert workspace.uv("lock").returncode == 0
     for asked in selections:
         assert workspace.read(asked) == workspace.installed(asked), asked
+
+
+def test_folders_of_a_uv_lock_are_built_where_uv_builds_them(workspace: Workspace) -> None:
+    def plain(name: str, rest: str = "", *requirements: str) -> str:
+        return (
+            bare(name, "ant")
+            .partition("[tool")[0]
+            .replace('["ant"]', json.dumps(["ant", *requirements]))
+            + rest
+        )
+
+    members = '[tool.uv.workspace]\nmembers = ["member", "virtual"]\n[tool.uv.sources]\n'
+    members += "member.workspace = true\nvirtual.workspace = true\n"
+    members += 'folder = { path = "folder" }\n'
+    build = '[build-system]\nrequires = ["setuptools"]\n'
+    workspace.write(
+        {
+            "pyproject.toml": plain("acme", members, "member", "virtual", "folder"),
+            "member/pyproject.toml": plain("member"),
+            "virtual/pyproject.toml": plain("virtual", f"{build}[tool.uv]\npackage = false\n"),
+            "folder/pyproject.toml": plain("folder"),
+        }
+    )
+    assert workspace.uv("lock").returncode == 0
+    answer = workspace.uv("sync", "--frozen", "--dry-run", "--output-format=json")
+    built = {change["name"] for change in json.loads(answer.stdout)["sync"]["changes"]} - {*NAMES}
+    assert built == {"member", "folder"}
+    one = replace(
+        target(python=PYTHON, base=Base("python:3", "python:3")),
+        committed_lock="uv.lock",
+        pyproject="pyproject.toml",
+        install_project=True,
+    )
+    assert set(own_projects(workspace.folder, one)) == built
+    lock = read_taken(workspace.folder, one)[0].lock
+    assert {package.name for package in lock.packages} <= {*NAMES}
+    (ant,) = (package for package in lock.packages if package.name == "ant")
+    assert {*ant.via} == {"pyproject.toml:5", "virtual/pyproject.toml:5", "folder", "member"}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix import cli
 from buildmatrix.base.errors import BuildmatrixError
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.init import first_spec
 from buildmatrix.commands.init_locked import divide_inputs, find_locks, read_locked
 from buildmatrix.commands.init_sections import Answers
-from buildmatrix.locks.taken import trouble_with
+from buildmatrix.locks.taken import own_projects, trouble_with
 from buildmatrix.matrix.load import load_spec
 from buildmatrix.matrix.model import Spec
 
@@ -344,3 +345,27 @@ def test_a_project_is_installed_where_its_own_tool_installs_it(
     write(tmp_path, {"uv.lock": uv_lock({}, NUMPY)})
     write(tmp_path, {"pyproject.toml": f'[project]\nname = "acme"\nversion = "1.0"\n{text}'})
     assert {target.install_project for target in spec_of(tmp_path)[0].targets} == {is_installed}
+
+
+def test_folders_of_a_lock_are_installed_although_the_project_is_none(tmp_path: Path) -> None:
+    engine = '[[package]]\nname = "engine"\nversion = "1"\nsource = { directory = "%s" }\n'
+    project = '[project]\nname = "acme"\nversion = "1.0"\n'
+    write(
+        tmp_path,
+        {
+            "app/uv.lock": uv_lock({}, "engine 1").partition('[[package]]\nname = "engine')[0]
+            + engine % "../engine",
+            "app/pyproject.toml": project,
+            "engine/setup.py": "",
+        },
+    )
+    with pytest.raises(BuildmatrixError, match="is no folder below that of"):
+        spec_of(tmp_path / "app")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(
+            ["-f", f"{tmp_path}/buildmatrix.toml", "init", "--offline", f"{tmp_path}/app/uv.lock"]
+        )
+    assert ended.value.code == 0
+    (target,) = load_spec(tmp_path / "buildmatrix.toml").targets
+    assert (target.pyproject, target.install_project) == ("app/pyproject.toml", True)
+    assert own_projects(tmp_path, target) == ("engine",)
