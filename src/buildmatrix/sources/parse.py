@@ -46,6 +46,8 @@ SOURCES: tuple[type[Source], ...] = (
 )
 
 
+#: A Python environment as `preflight` calls it.
+_ALIASES = {"env": "dir"}
 #: Suggestions for an empty SOURCE.
 _EXPECTED = {
     "audit": "a requirements file, a lock or pypi:NAME==VERSION",
@@ -61,6 +63,7 @@ def parse(argument: Argument) -> Source:
         raise UsageError(f"SOURCE is empty; name {_EXPECTED.get(command, _EXPECTED_OTHERWISE)}")
     remember(text)
     prefix, colon, name = text.partition(":")
+    prefix = _ALIASES.get(prefix, prefix)
     for kind in SOURCES:
         if colon and prefix == kind.prefix:
             if command not in kind.commands:

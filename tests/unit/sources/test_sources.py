@@ -61,7 +61,7 @@ def test_an_environment_is_known_by_its_folder_and_its_interpreter(here: Path, t
     (here / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     for name in ("python", "python3.12"):
         (here / "venv/bin" / name).symlink_to("/usr/bin/python3")
-    assert parse(text) == parse(f"dir:{text}") == Directory("venv")
+    assert parse(text) == parse(f"dir:{text}") == parse(f"env:{text}") == Directory("venv")
 
 
 def test_an_interpreter_of_no_environment_is_told_from_other_files(here: Path) -> None:
