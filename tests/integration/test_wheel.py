@@ -60,3 +60,19 @@ for code in sys.argv[1:]:
     pages = run(command.with_name("python"), tmp_path, "-c", program, *codes).splitlines()
     titles = [line.split(":")[0] for line in pages if line.startswith("# ")]
     assert titles == [f"# {code}" for code in codes]
+
+
+def test_the_wheel_s_compiled_catalogue_is_what_its_data_files_say(command: Path) -> None:
+    program = """
+from importlib import resources
+from buildmatrix.catalogue import load
+from buildmatrix.catalogue.datafile import read
+
+data = resources.files("buildmatrix.catalogue") / "data"
+texts = {item.name: item.read_bytes() for item in data.iterdir() if item.name.endswith(".toml")}
+assert (resources.files("buildmatrix.catalogue") / "data.msgpack").is_file()
+files = load.load().files
+assert len(files) > 100 and list(files) == sorted(files)
+assert files == {name: read(name, text) for name, text in texts.items()}
+"""
+    subprocess.run([command.with_name("python"), "-I", "-c", program], check=True)

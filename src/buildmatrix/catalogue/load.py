@@ -14,10 +14,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
+from buildmatrix.base.threads import prepare_type
 from buildmatrix.catalogue import entries, tables
 from buildmatrix.catalogue.datafile import read, read_file
 from buildmatrix.catalogue.entries import Basis, CatalogueEntry, DistributionEntry
@@ -162,8 +164,12 @@ def _load(extra: tuple[Path, ...]) -> Catalogue:
 
 @lru_cache(maxsize=1)
 def _own() -> Mapping[str, DataFile]:
-    """Read buildmatrix's own files, by name."""
-    folder = resources.files("buildmatrix.catalogue") / "data"
+    """Read buildmatrix's own files, by name, or what `tools/compile_catalogue.py` made of them."""
+    package = resources.files("buildmatrix.catalogue")
+    if (compiled := package / "data.msgpack").is_file():
+        decoder = msgspec.msgpack.Decoder(prepare_type(dict[str, DataFile]))
+        return decoder.decode(compiled.read_bytes())
+    folder = package / "data"
     return {
         item.name: read(item.name, item.read_bytes(), is_own=True)
         for item in sorted(folder.iterdir(), key=lambda item: item.name)
