@@ -11,7 +11,7 @@ import click
 from sphinx.application import Sphinx
 
 from buildmatrix.cli import group
-from buildmatrix.cli.reference import _SCHEMAS as DOCUMENTS
+from buildmatrix.cli.reference import DOCUMENTS, load_schema
 from buildmatrix.matrix.keys import schema as spec_schema
 
 NOTE = "<!-- Made from the code by docs/_extensions/reference.py. -->\n\n"
@@ -108,15 +108,13 @@ def _cell(text: str) -> str:
 
 def documents() -> str:
     """The JSON schema of each document that a command reads or writes."""
-    from importlib import import_module
-
     parts = [
         "# JSON documents\n",
         "What `buildmatrix schema NAME` prints. [The contract](../contract.md) lists the keys that "
         "keep their meaning.\n",
     ]
-    for name, (module, function) in DOCUMENTS.items():
-        schema = getattr(import_module(f"buildmatrix.{module}"), function)()
+    for name in DOCUMENTS:
+        schema: Any = load_schema(name)
         keys = schema.get("properties") or next(iter(schema.get("$defs", {}).values()), {}).get(
             "properties", {}
         )

@@ -191,12 +191,12 @@ def _plain(entry: CatalogueEntry, data: DataFile) -> dict[str, Any]:
 # Schemas
 
 
-_DOCUMENTS = ("spec", "report", "diff", "drift", "verdict", "promotion", "verification", "doctor",
+DOCUMENTS = ("spec", "report", "diff", "drift", "verdict", "promotion", "verification", "doctor",
               "preflight", "node-classes", "fleet", "fleet-result")  # fmt: skip
 
 
 @click.command("schema")
-@click.argument("document", type=click.Choice(_DOCUMENTS))
+@click.argument("document", type=click.Choice(DOCUMENTS))
 def schema_command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
@@ -207,10 +207,11 @@ def schema_command(document: str) -> None:
     that of one line of its JSON Lines.
     """
     # Not looked through for secrets: patterns look like addresses, and all of it is our own.
-    say(json.dumps(_load_schema(document), indent=2), JSON_LINE)
+    say(json.dumps(load_schema(document), indent=2), JSON_LINE)
 
 
-def _load_schema(document: str) -> object:
+def load_schema(document: str) -> object:
+    """Return the JSON schema of one of `DOCUMENTS`."""
     if document == "spec":
         from buildmatrix.matrix import keys
 
