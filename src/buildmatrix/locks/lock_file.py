@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -108,17 +108,25 @@ def open_lock(selection: LockSelection, tool: str) -> LockFile:
     """Read the lock `selection.path` of the command `tool`; raises `SpecError`."""
     hint = f"run `{tool}`" if tool else None
     data = read_bytes(selection.path, selection.label, hint)
-    text = decode(data, selection.label)
+    is_json = selection.path.name == "Pipfile.lock"
+    return LockFile(selection, *_read_document(data, selection.label, hint, is_json))
+
+
+# Targets read parts of one lock.
+@lru_cache(maxsize=1)
+def _read_document(
+    data: bytes, label: str, hint: str | None, is_json: bool
+) -> tuple[str, Mapping[str, object], str]:
+    """Return the text of a lock, its content, and the digest of its bytes."""
+    text = decode(data, label)
     digest = "sha256:" + hashlib.sha256(data).hexdigest()
-    if selection.path.name != "Pipfile.lock":
-        return LockFile(selection, text, load_toml(text, selection.label, hint), digest)
+    if not is_json:
+        return text, load_toml(text, label, hint), digest
     try:
-        return LockFile(selection, text, mapping(parse_json(text)), digest)
+        return text, mapping(parse_json(text)), digest
     except json.JSONDecodeError as error:
         problem = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise SpecError(
-            [Problem(problem, selection.label, error.lineno, error.colno, hint)]
-        ) from error
+        raise SpecError([Problem(problem, label, error.lineno, error.colno, hint)]) from error
 
 
 # Commands in headers. uv, pip-compile and PDM write them, in pinned requirements and in a

@@ -150,6 +150,27 @@ def marker_holds(
     if len(marker) > _LONGEST:
         raise BrokenMarker("it is too long")
 
+    named = _names(marker)
+    return _decide(
+        marker, tuple(environment.items()), named.intersection(extras), named.intersection(groups)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names(marker: str) -> frozenset[str]:
+    """Return the extras and groups that a marker names, normalized."""
+    found = (*_EXTRA.finditer(marker), *_MEMBER.finditer(marker))
+    return frozenset(canonicalize_name(text) for match in found for text in match.groups() if text)
+
+
+# A walk over a lock asks for the same markers again and again; conflicts of uv make them long.
+@lru_cache(maxsize=16384)
+def _decide(
+    marker: str,
+    environment: tuple[tuple[str, str], ...],
+    extras: frozenset[str],
+    groups: frozenset[str],
+) -> bool:
     def extra(match: re.Match[str]) -> str:
         name = canonicalize_name(match[2] or match[3] or match[4] or match[5] or "")
         return _TRUE if (name in extras) == ((match[1] or match[6]) == "==") else _FALSE
@@ -160,7 +181,8 @@ def marker_holds(
         return _TRUE if (name in among) == (match[3] == "in") else _FALSE
 
     try:
-        return evaluate(_parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker))), environment)
+        parsed = _parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker)))
+        return evaluate(parsed, dict(environment))
     except InvalidMarker as error:
         raise BrokenMarker(str(error).splitlines()[0]) from error
 
