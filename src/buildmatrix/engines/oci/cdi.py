@@ -235,7 +235,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
 # Edits in the files of an image
 
 
-#: Folder inside with a link to each library of a driver, by its SONAME.
+#: Folder inside with links to the libraries of a driver, by their SONAME and names of links.
 _DRIVER_FOLDER = "/usr/local/lib/buildmatrix-driver"
 #: Folder of images with the libraries of a newer driver, and the name of one of them.
 _COMPAT = "/usr/local/cuda/compat"
@@ -252,8 +252,9 @@ def lay_out(root: Path, edits: Edits) -> Edits:
     mounts = {_behind_links(root, path): here for path, here in edits.mounts.items()}
     for path, here in mounts.items():
         add_mount_point(root, path, here)
-    for path, target in edits.links.items():
-        _add_link(root, _behind_links(root, path), target)
+    links = {_behind_links(root, path): target for path, target in edits.links.items()}
+    for path, target in links.items():
+        _add_link(root, path, target)
     folders = {_folder(root, path) for path in edits.library_folders}
     sonames = {
         path: _soname(here)
@@ -263,6 +264,10 @@ def lay_out(root: Path, edits: Edits) -> Edits:
     library_path = [_COMPAT] if edits.driver and _is_newer(root, edits.driver) else []
     if any(sonames.values()):
         library_path.append(_DRIVER_FOLDER)
+        # The loader's cache would have libcuda.so, too.
+        for path in links:
+            if posixpath.dirname(path) in folders:
+                _add_link(root, f"{_DRIVER_FOLDER}/{posixpath.basename(path)}", path)
     for path, soname in sonames.items():
         if soname is None:
             continue
