@@ -62,7 +62,7 @@ def find_access(
     if facilities.folder is None:
         return NO_DEVICES, f"{listing(nodes)} is here, and the engine seems to be elsewhere"
     facts = [facts for _, facts in seen]
-    if facilities.has_cdi and (names := tuple(cdi) or _list_cdi_devices(facts, facilities)):
+    if facilities.has_cdi and (names := tuple(cdi) or _list_cdi_devices(seen, facilities)):
         return DeviceAccess(cdi=names), ""
     if facilities.has_gpus and any(run.options == ("--gpus", "all") for run in build.runs):
         return DeviceAccess(gpus=True), ""
@@ -91,14 +91,18 @@ def _find_hosts(catalogue: Catalogue, backend: str) -> list[Host]:
     return [owned.entry for owned in catalogue.hosts if owned.backend == backend]
 
 
-def _list_cdi_devices(seen: Sequence[MachineFacts], facilities: Facilities) -> tuple[str, ...]:
-    """Return all devices of the described kinds, by the name `all` if there is one."""
+def _list_cdi_devices(
+    seen: Sequence[tuple[Host, MachineFacts]], facilities: Facilities
+) -> tuple[str, ...]:
+    """Return all devices of the backend's kinds, by the name `all` if there is one."""
     names = []
-    for kind in dict.fromkeys(kind for facts in seen for kind in facts.cdi):
+    described = {kind for _, facts in seen for kind in facts.cdi}
+    for kind in dict.fromkeys(kind for host, _ in seen for kind in host.cdi):
         offered = [name for name in facilities.cdi if name.partition("=")[0] == kind]
         every = f"{kind}=all"
         # Older daemons do not list their devices.
-        names += [every] if every in offered or not facilities.cdi else offered
+        is_unlisted = not facilities.cdi and kind in described
+        names += [every] if every in offered or is_unlisted else offered
     return tuple(names)
 
 

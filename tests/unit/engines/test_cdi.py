@@ -49,8 +49,8 @@ def test_what_a_description_edits_is_read(tmp_path: Path, name: str) -> None:
     driver = {"hostPath": "/opt/acme/lib", "containerPath": "/usr/lib/acme", "options": ["ro"]}
     nodes = [{"path": "/dev/acme0", "hostPath": "/dev/null"}, {"path": "/dev/acmectl"}]
     folder = described(tmp_path / "cdi", name, env=["ACME=all"], deviceNodes=nodes, mounts=[driver])
-    assert offered([folder]) == ("acme.com/gpu=all",)
-    found = edits(["acme.com/gpu=all"], [folder])
+    assert offered([folder], {}) == ("acme.com/gpu=all",)
+    found = edits(["acme.com/gpu=all"], [folder], {})
     assert found.nodes == {"/dev/acme0": "/dev/null", "/dev/acmectl": "/dev/acmectl"}
     assert found.mounts == {"/usr/lib/acme": "/opt/acme/lib"}
     assert found.environment == {"ACME_VERSION": "1", "ACME": "all"}
@@ -75,16 +75,16 @@ def test_what_cannot_be_applied_is_refused_whole(
     tmp_path: Path, own: dict[str, Any], words: str
 ) -> None:
     folder = described(tmp_path / "cdi", **own)
-    assert offered([folder]) == ()
+    assert offered([folder], {}) == ()
     with pytest.raises(NoSuchDevice, match=words):
-        edits(["acme.com/gpu=all"], [folder])
+        edits(["acme.com/gpu=all"], [folder], {})
 
 
 def test_a_device_that_nothing_describes_is_named(tmp_path: Path) -> None:
     folder = described(tmp_path / "cdi")
     for name in ("acme.com/gpu=7", "acme.com/npu=all"):
         with pytest.raises(NoSuchDevice, match=f"describes {name}"):
-            edits([name], [folder, tmp_path / "missing"])
+            edits([name], [folder, tmp_path / "missing"], {})
 
 
 def test_the_later_folder_wins_and_what_is_no_description_is_none(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_the_later_folder_wins_and_what_is_no_description_is_none(tmp_path: Path
     texts = ("", "{", "[]", "kind: 7", bomb, "x" * (2 << 20))
     for number, text in enumerate(texts):
         (second / f"broken-{number}.yaml").write_text(text)
-    assert edits(["acme.com/gpu=all"], [first, second]).environment["ACME"] == "run"
-    assert offered([first, second]) == ("acme.com/gpu=all",)
+    assert edits(["acme.com/gpu=all"], [first, second], {}).environment["ACME"] == "run"
+    assert offered([first, second], {}) == ("acme.com/gpu=all",)
 
 
 def test_no_mount_follows_a_link_of_an_image(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_hooks_of_nvidia_are_done_in_the_files_of_the_image(tmp_path: Path, comp
     (root / "usr/local/cuda").symlink_to("/usr/local/cuda-13.0")
     if compat:
         (root / "usr/local/cuda-13.0/compat" / compat).touch()
-    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)], {})
     for _ in range(2):
         laid = cdi.lay_out(root, found)
         place = root / "usr/lib/x86_64-linux-gnu"
@@ -200,7 +200,7 @@ def test_no_hook_writes_outside_of_the_image(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "libcuda.so").write_text("mine")
     file, (own,) = driver(tmp_path)
-    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)], {})
     for number, target in enumerate((str(outside), "../outside", f"../../../..{outside}")):
         root = tmp_path / f"root-{number}"
         (root / "usr").mkdir(parents=True)
@@ -220,7 +220,7 @@ def test_links_of_an_image_that_lead_in_a_circle_are_named(tmp_path: Path) -> No
     root = tmp_path / "root"
     root.mkdir()
     (root / "lib").symlink_to("lib")
-    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)])
+    found = edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)], {})
     with pytest.raises(NoSuchDevice, match="lead in a circle"):
         cdi.lay_out(root, found)
 
@@ -261,7 +261,7 @@ def test_the_loader_of_an_image_finds_a_driver_that_hooks_put_there(
         if not path.is_symlink():
             path.chmod(0o755)
     (tmp_path / "own").mkdir()
-    laid = cdi.lay_out(root, edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)]))
+    laid = cdi.lay_out(root, edits(["acme.com/gpu=all"], [described(tmp_path / "cdi", **own)], {}))
     confined = Confined(
         root,
         Identity(10001, 10002),

@@ -176,7 +176,7 @@ def test_an_image_is_laid_out_once_for_runs_in_a_row(
     driver = tmp_path / "driver.so"
     driver.write_text("acme")
     given = cdi.Edits(mounts={"/opt/acme/driver.so": str(driver)})
-    monkeypatch.setattr(cdi, "edits", lambda names, _: given if names else cdi.Edits())
+    monkeypatch.setattr(cdi, "edits", lambda names, *_: given if names else cdi.Edits())
     roots: list[Path] = []
 
     def start(program: object, confined: Confined, *_: object) -> RunResult:

@@ -85,6 +85,14 @@ def test_nodes_are_enough_where_commands_see_the_libraries_of_the_driver(
     assert find_access(nvidia, catalogue, "cuda", OWN)[0] == NO_DEVICES
 
 
+def test_an_engine_may_offer_a_device_that_no_file_describes(
+    catalogue: Catalogue, nvidia: MachineFiles
+) -> None:
+    made = replace(OWN, has_cdi=True, cdi=("nvidia.com/gpu=all", "acme.com/gpu=all"))
+    devices = DeviceAccess(cdi=("nvidia.com/gpu=all",))
+    assert find_access(nvidia, catalogue, "cuda", made) == (devices, "")
+
+
 def test_a_node_class_names_its_devices(catalogue: Catalogue, nvidia: MachineFiles) -> None:
     devices, _ = find_access(nvidia, catalogue, "cuda", DOCKER, ["nvidia.com/gpu=1"])
     assert devices == DeviceAccess(cdi=("nvidia.com/gpu=1",))

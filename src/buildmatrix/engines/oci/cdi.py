@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -94,27 +94,40 @@ class NoSuchDevice(Exception):
     """A device without a description, or with one that cannot be applied."""
 
 
-def offered(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Return names of usable devices: `amd.com/gpu=all`."""
+def offered(folders: Sequence[Path], made: Mapping[str, Edits]) -> tuple[str, ...]:
+    """Return names of usable devices: `amd.com/gpu=all`.
+
+    `made` are devices with edits for kinds that no file describes.
+    """
+    described = _described(folders)
     names = []
-    for name, parts in _described(folders).items():
+    for name, parts in described.items():
         try:
             _merged(name, parts)
         except NoSuchDevice:
             continue
         names.append(name)
-    return tuple(names)
+    return (*names, *_undescribed(made, described))
 
 
-def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
-    """Return the merged edits of these devices. Raises `NoSuchDevice`."""
+def edits(names: Sequence[str], folders: Sequence[Path], made: Mapping[str, Edits]) -> Edits:
+    """Return the merged edits of these devices; see `offered`. Raises `NoSuchDevice`."""
     described = _described(folders)
+    undescribed = _undescribed(made, described)
     whole = Edits()
     for name in names:
-        if name not in described:
+        if name in undescribed:
+            whole += undescribed[name]
+        elif name in described:
+            whole += _merged(name, described[name])
+        else:
             raise NoSuchDevice(f"nothing in {' or '.join(map(str, folders))} describes {name}")
-        whole += _merged(name, described[name])
     return whole
+
+
+def _undescribed(made: Mapping[str, Edits], described: Iterable[str]) -> dict[str, Edits]:
+    kinds = {name.partition("=")[0] for name in described}
+    return {name: own for name, own in made.items() if name.partition("=")[0] not in kinds}
 
 
 def groups(edits: Edits) -> Iterator[int]:

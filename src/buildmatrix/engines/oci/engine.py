@@ -43,6 +43,7 @@ from buildmatrix.engines.oci import cdi, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.images import Images, push
+from buildmatrix.engines.oci.nvidia_driver import describe_driver
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity, unpack
 from buildmatrix.engines.process import writing
@@ -147,7 +148,7 @@ class OciEngine:
 
     def facilities(self) -> Facilities:
         """Return the folder of images, and the available devices; see `Engine.facilities`."""
-        offered = cdi.offered(cdi.FOLDERS)
+        offered = cdi.offered(cdi.FOLDERS, describe_driver())
         return Facilities((), self._images.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
@@ -337,7 +338,8 @@ class OciEngine:
         settings = configuration.config
         refused, edits = "", cdi.Edits()
         try:
-            edits = cdi.edits(devices.cdi, cdi.FOLDERS)
+            if devices.cdi:
+                edits = cdi.edits(devices.cdi, cdi.FOLDERS, describe_driver())
         except cdi.NoSuchDevice as error:
             refused = str(error)
         # Mount points of devices are created in the files, and other commands must not see them.
