@@ -235,6 +235,7 @@ def preflight_command(
 
     from buildmatrix.base.errors import EXIT_OK, UsageError
     from buildmatrix.preflight.cluster import select_subjects, write_manifests
+    from buildmatrix.preflight.environment import PREFIXES
     from buildmatrix.preflight.subject import make_reference_subject
 
     name, backend, output = options.name, options.backend, to.file
@@ -243,6 +244,8 @@ def preflight_command(
             raise UsageError("--kubernetes writes files: give -o FOLDER, and no --format")
         if options.baseline or accept or options.reference:
             raise UsageError("--kubernetes measures nothing: no --baseline, --accept, --reference")
+        if name.partition(":")[0] in PREFIXES:
+            raise UsageError(f"--kubernetes runs images, and {name} is a folder; name its image")
         spec, engine = options.workspace.declared()(), options.workspace.image_engine(OCI)
         if spec is not None and machines.is_target(name):
             images = select_subjects(name, spec, engine, image, report)

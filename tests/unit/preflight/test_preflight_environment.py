@@ -80,6 +80,16 @@ def test_a_folder_without_a_python_and_a_missing_backend_are_usage_errors(
     assert (code, "give --backend" in err) == (2, True)
 
 
+def test_a_cluster_runs_no_folder_of_this_machine(
+    environment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prefix in ("env", "dir"):
+        name = f"{prefix}:{environment}"
+        code, _, err = run(capsys, name, "--backend=cuda", "--kubernetes", "-o", "jobs")
+        assert (code, f"{name} is a folder; name its image" in err) == (2, True)
+    assert not Path("jobs").exists()
+
+
 def test_a_sandbox_in_which_another_python_answers_is_none(
     environment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
