@@ -24,6 +24,7 @@ MULTIARCH = f"usr/lib/{platform.machine()}-linux-gnu"
 POD = "usr/local/nvidia/lib64"
 DEBIAN = f"{MULTIARCH}/nvidia/current"
 VERSION = "580.95.05"
+CAP = "/dev/nvidia-caps/nvidia-cap1"
 #: Name of each library → number of its SONAME.
 LIBRARIES = {"libcuda": 1, "libnvidia-ml": 1, "libnvidia-ptxjitcompiler": 1}
 
@@ -49,6 +50,7 @@ def plant(root: Path, folder: str, version: str = VERSION) -> Path:
             (root / "dev" / name).symlink_to("/dev/null")
     write(root / "sys/module/nvidia/version", f"{VERSION}\n")
     write(root / "usr/bin/nvidia-smi", "#!/bin/sh\n")
+    (root / "usr/bin/nvidia-smi").chmod(0o755)
     return root
 
 
@@ -86,6 +88,22 @@ def test_nodes_libraries_and_programs_are_found_where_drivers_have_them(
     }
     assert found.mounts == {**libraries, "/usr/bin/nvidia-smi": str(root / "usr/bin/nvidia-smi")}
     assert found.driver == VERSION
+
+
+def test_nvidia_ctk_lists_the_same_files(tmp_path: Path) -> None:
+    """Its output for the same files, in the mode `management`; `$ROOT` is their folder.
+
+    Written by nvidia-ctk @d34b3046 with --driver-root and --dev-root, and with nodes by mknod(1).
+    """
+    root = plant(tmp_path, "usr/lib64")
+    written = (Path(__file__).parent / "data/nvidia-ctk-management.json").read_text()
+    write(root / "etc/cdi/nvidia.json", written.replace("$ROOT", str(root)))
+    theirs = cdi.edits([DEVICE], [root / "etc/cdi"], {})
+    ours = describe_driver(root)[DEVICE]
+    assert sorted(ours.mounts.values()) == sorted(theirs.mounts.values())
+    assert (ours.driver, list(ours.links.values())) == (theirs.driver, list(theirs.links.values()))
+    # The last one lets a program divide GPUs.
+    assert {**ours.nodes, CAP: str(root / CAP.lstrip("/"))} == theirs.nodes
 
 
 def test_parts_of_a_gpu_come_with_their_capabilities_and_no_others(tmp_path: Path) -> None:
