@@ -621,9 +621,9 @@ def memory(bench: Bench) -> None:
 
 def cold_start(bench: Bench) -> None:
     """Each framework with a device answers from a new process."""
-    from buildmatrix.preflight.cold_start import run_starts_within
+    from buildmatrix.preflight.cold_start import run_cold_start
 
-    checks = run_starts_within(bench.probe, 1, BACKEND, bench.catalogue)
+    checks = run_cold_start(bench.probe, 1, BACKEND, bench.catalogue, (), is_within=True)
     bench.keep(checks)
     started = {check.subject.partition(" ")[0] for check in checks if check.state == "passed"}
     for name, said in bench.clocks.items():
