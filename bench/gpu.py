@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python3 bench/gpu.py [PART...]
 
-Run it with the Python that has the frameworks. Parts: doctor node-classes import libraries process
-device compute memory cold-start. Each has a time limit of its own; one that breaks is a row of the
-table, and the others go on. The exit code is 1 if a row disagrees, 2 without nvidia-smi. With $OUT,
-$OUT/gpu.json has every check that was made.
+Run it with the Python that has the frameworks. Parts: doctor node-classes import engine libraries
+process device compute memory cold-start. Each has a time limit of its own; one that breaks is a row
+of the table, and the others go on. The exit code is 1 if a row disagrees, 2 without nvidia-smi.
+With $OUT, $OUT/gpu.json has every check that was made.
 
 Oracles: nvidia-smi, importlib, /proc/PID/maps, own programs that time each framework, and libraries
 that nvcc makes for other GPUs (bench/gpu_libraries.py).
@@ -56,7 +56,7 @@ BACKEND = "cuda"
 #: Seconds for everything, and for each part.
 ALL_S = 235
 PARTS_S = {
-    "doctor": 20, "node-classes": 10, "import": 75, "libraries": 75, "process": 40,
+    "doctor": 20, "node-classes": 10, "import": 75, "engine": 20, "libraries": 75, "process": 40,
     "device": 60, "compute": 80, "memory": 45, "cold-start": 45,
 }  # fmt: skip
 #: What nvidia-smi is asked.
@@ -430,6 +430,76 @@ def imports(bench: Bench) -> None:
             bench.row(check.subject, "imports with a driver", check.message[:150], False)
 
 
+#: Program of an image without a driver: counts the devices of the one that is put there.
+COUNTER = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int count = -1, error;
+    if (!driver) { puts(dlerror()); return 1; }
+    error = ((int (*)(unsigned)) dlsym(driver, "cuInit"))(0);
+    if (!error) error = ((int (*)(int *)) dlsym(driver, "cuDeviceGetCount"))(&count);
+    return printf("error %d, %d devices\\n", error, count) < 0;
+}
+"""
+
+
+def engine(bench: Bench) -> None:
+    """Devices that an image of one program counts in each sandbox, with or without CDI files."""
+    from buildmatrix.engines.oci import cdi
+    from buildmatrix.engines.oci.nvidia_driver import DEVICE, describe_driver
+    from buildmatrix.engines.oci.sandboxes import failure, sandboxes
+
+    made = describe_driver()
+    seen = made[DEVICE].driver if made else "no driver"
+    bench.same("driver by its files", bench.gpus[0]["driver_version"], seen)
+    ways = {"files": made.get(DEVICE)}
+    if DEVICE in cdi.offered(cdi.FOLDERS, {}):
+        ways["CDI"] = cdi.edits([DEVICE], cdi.FOLDERS, {})
+    expected = f"error 0, {len(bench.gpus)} devices"
+    usable = [sandbox for sandbox in sandboxes() if failure(sandbox, 10) is None]
+    if not usable:
+        bench.row("image", expected, "no sandbox works here", None)
+    for name, edits in ways.items():
+        for sandbox in usable if edits else ():
+            said = count_devices(bench.folder / f"{name}-{sandbox.name}", sandbox, edits)
+            bench.same(f"image, {name}, {sandbox.name}", expected, said)
+
+
+def count_devices(folder: Path, sandbox: Any, edits: Any) -> str:
+    """What COUNTER prints in a root folder of its own."""
+    from buildmatrix.engines.oci import cdi
+    from buildmatrix.engines.oci.confinement import Confined
+    from buildmatrix.engines.oci.sandboxes import run
+    from buildmatrix.engines.oci.unpacking import Identity, add_mount_points
+
+    root = folder / "root"
+    for path in (root / "bin", folder / "own"):
+        path.mkdir(parents=True)
+    (folder / "counter.c").write_text(COUNTER)
+    program = root / "bin/counter"
+    # Libraries of the C library that libcuda links, too.
+    libraries = ("-Wl,--no-as-needed", "-ldl", "-lm", "-lpthread", "-lrt")
+    subprocess.run(["gcc", "-o", program, folder / "counter.c", *libraries], check=True)
+    listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    for path in re.findall(r"/\S+\.so\S*", listed):
+        place = root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    add_mount_points(root)
+    laid = cdi.lay_out(root, edits)
+    confined = Confined(
+        root,
+        Identity(os.geteuid(), os.getegid(), tuple(cdi.groups(laid))),
+        ("/bin/counter",),
+        {"PATH": "/bin", "LD_LIBRARY_PATH": ":".join(laid.library_path)},
+        folders={inside: Path(here) for inside, here in laid.mounts.items()},
+        renamed=laid.nodes,
+    )
+    return " ".join(run(sandbox, confined, folder / "own", 15, lambda: False).output.split())
+
+
 def libraries(bench: Bench) -> None:
     """Libraries for different GPUs: the static verdict, and what the GPU does with them."""
     if not bench.compiled:
@@ -638,7 +708,7 @@ def cold_start(bench: Bench) -> None:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "doctor": doctor, "node-classes": node_classes, "import": imports, "libraries": libraries,
-    "process": process, "device": device, "compute": compute, "memory": memory,
+    "engine": engine, "process": process, "device": device, "compute": compute, "memory": memory,
     "cold-start": cold_start,
 }  # fmt: skip
 
