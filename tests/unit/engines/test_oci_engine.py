@@ -52,6 +52,7 @@ from buildmatrix.engines.model import (
     Surroundings,
 )
 from buildmatrix.engines.oci import cdi, sandboxes
+from buildmatrix.engines.oci import engine as oci_engine
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
@@ -168,6 +169,35 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
         result = run(("true",), 1)
     assert (result.exit_code, len(started)) == (127, 1)
     assert result.output.endswith("describes acme.com/gpu=7")
+
+
+def test_a_driver_that_no_file_describes_is_given_to_commands(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = tmp_path / "libcuda.so.580.95"
+    library.write_text("driver")
+    inside = f"/usr/local/nvidia/lib64/{library.name}"
+    edits = cdi.Edits({"/dev/nvidia0": "/dev/null"}, {inside: str(library)})
+    monkeypatch.setattr(oci_engine, "describe_driver", lambda: {"nvidia.com/gpu=all": edits})
+    monkeypatch.setattr(cdi, "FOLDERS", (tmp_path / "cdi",))
+    started: list[Confined] = []
+
+    def start(program: object, confined: Confined, *_: object) -> RunResult:
+        started.append(confined)
+        return RunResult(0, "", timed_out=False)
+
+    monkeypatch.setattr(sandboxes, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
+    monkeypatch.setattr(sandboxes, "run", start)
+    engine = engine_of(world)
+    build(world, engine)
+    (name,) = engine.facilities().cdi
+    for devices in (DeviceAccess(cdi=(name,)), DeviceAccess()):
+        with engine.runner(STAGED, devices) as run:
+            assert run(("true",), 1).exit_code == 0
+    with_device, without = started
+    assert with_device.nodes == {"/dev/nvidia0": "/dev/null"}
+    assert with_device.folders == {inside: library}
+    assert (without.nodes, without.folders) == ({}, {})
 
 
 def test_an_image_is_laid_out_once_for_runs_in_a_row(
