@@ -113,6 +113,8 @@ class FindingGroup(Struct, frozen=True):
         else:
             remedies = [*lines(self.cures(audited=audited, numbers=numbers))]
         is_one = len(self.messages) == 1
+        # A chain of one name leads nowhere if the message has that name.
+        is_said = len(first.chain) == 1 and first.chain[0] in first.message
         is_everywhere = not any(self.targets) or (
             len(targets) == 1 and set(targets) == set(self.targets)
         )
@@ -123,7 +125,7 @@ class FindingGroup(Struct, frozen=True):
             first.label,
             said[0] if is_one else "",
             (*(said[1:] if is_one else said), *filter(None, [first.by_policy])),
-            first.chain,
+            () if is_said else first.chain,
             tuple(remedies),
             where="" if is_everywhere else name_targets(self.targets, targets),
         )
