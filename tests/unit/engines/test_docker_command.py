@@ -210,7 +210,7 @@ def test_a_tag_that_was_moved_while_it_was_pushed_is_undecided(tmp_path: Path) -
     pushed = engine.push([job], Surroundings(), Silent())
     assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
     assert isinstance(pushed.error, UndecidedError)
-    assert f"may lead to images now that were not scanned ({PUSHED})" in pushed.error.message
+    assert f"may lead to images that were not scanned ({PUSHED})" in pushed.error.message
 
 
 def test_a_push_that_a_registry_refuses_is_told_with_its_reason(tmp_path: Path) -> None:
