@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Looked for in this order when no input is named.
 INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
+#: Looked for beside a lock.
+MANIFESTS = ("pyproject.toml", "pixi.toml")
 
 
 @click.command("init")
@@ -69,10 +71,10 @@ def init_command(
         locks, others = divide_inputs(inputs)
     else:
         locks = find_locks(folder)
-        named = INPUTS[2:] if locks else INPUTS
+        named = MANIFESTS if locks else INPUTS
         others = tuple(path for name in named if (path := folder / name).is_file())[:1]
-    if locks and not any(path.name == INPUTS[2] for path in others):
-        beside = (locks[0].parent / INPUTS[2], folder / INPUTS[2])
+    if locks and not any(path.name in MANIFESTS for path in others):
+        beside = (place / name for name in MANIFESTS for place in (locks[0].parent, folder))
         others += tuple(path for path in beside if path.is_file())[:1]
     if not (locks or others):
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")

@@ -39,6 +39,7 @@ from buildmatrix.commands.init_sections import (
     toml_pairs,
 )
 from buildmatrix.matrix.document import toml_string
+from buildmatrix.matrix.model import is_conda_lock
 
 
 def locked_spec(
@@ -53,7 +54,15 @@ def locked_spec(
     """The specification of a project whose lock is installed as it is."""
     catalogue = load()
     advice = _advice_for(distribution, catalogue)
-    builds = {name: _build_on(distribution, catalogue, name) for name in wanted or advice.backends}
+    is_conda = any(map(is_conda_lock, locks))
+    if is_conda:
+        advice = replace(advice, base=advice.plain.get(advice.base, advice.base))
+
+    def build_of(name: str) -> BackendBuild:
+        build = _build_on(distribution, catalogue, name)
+        return _without_python(build, advice) if is_conda else build
+
+    builds = {name: build_of(name) for name in wanted or advice.backends}
     pythons, _ = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     bases = [build.base for build in builds.values() if build.base and not build.base.optional]
     pythons += sorted({p for base in bases for p in base.pythons} - set(pythons))
@@ -61,9 +70,7 @@ def locked_spec(
     locked = read_locked(root, locks, pythons, catalogue, advice.base, install_project=bool(own))
     is_built = project.is_package or locked.has_folders
     sections = {
-        name: _locked_backend(
-            name, _build_on(distribution, catalogue, name), locked, answers, advice
-        )
+        name: _locked_backend(name, build_of(name), locked, answers, advice)
         for name in wanted or dict.fromkeys(part.backend for part in locked.parts)
     }
     backends = [name for name, section in sections.items() if section]
@@ -126,7 +133,7 @@ def _locked_backend(
         first = next(iter(parts.values()), part)
         if key in parts:
             locked.leave_open(part, f"{parts[key].label} is for {name} {key} already")
-        elif bool(part.extras) != bool(first.extras):
+        elif part.key != first.key:
             locked.leave_open(part, f"it is no part of the kind of {first.label}")
         else:
             runtimes[key] = {k: value for k, value in values.items() if k != "torch"}
@@ -145,15 +152,13 @@ def _locked_backend(
     several = len(parts) > 1
     first = next(iter(parts.values()))
     settings: list[str] = []
-    for key, names in (("extras", "extra"), ("groups", "group")):
-        if not getattr(first, key):
-            continue
-        if several:
-            for runtime, part in parts.items():
-                runtimes[runtime][names] = getattr(part, key)[0]
-            settings.append(f'{key} = ["{{runtime.{names}}}"]')
-        else:
-            settings.append(f"{key} = {toml_list(getattr(first, key))}")
+    if first.name and several:
+        key = first.key.removesuffix("s")
+        for runtime, part in parts.items():
+            runtimes[runtime][key] = part.name
+        settings.append(first.setting(f"{{runtime.{key}}}"))
+    elif first.name:
+        settings.append(first.line)
     if not locked.lock:
         if len({part.lock for part in parts.values()}) == 1:
             settings.insert(0, f"lock = {toml_string(first.lock)}")
@@ -217,6 +222,18 @@ def _build_on(distribution: str, catalogue: Catalogue, backend: str) -> BackendB
             note = f"the vendor's images for {distribution} are not known here: this one is plain."
             base = replace(base, note=note)
     base = replace(base, runtimes=build.base.runtimes, torch=build.base.torch)
+    return replace(build, base=base, base_sources=sources)
+
+
+def _without_python(build: BackendBuild, advice: Advice) -> BackendBuild:
+    """Return the settings of a backend whose environments of conda have a Python of their own."""
+    base = build.base
+    if base is None:
+        return build
+    image = advice.plain.get(base.image, base.image)
+    sources = build.base_sources if image == base.image else (f"{base.image} is made from it",)
+    pythons = base.pythons if "{python}" in image else ()
+    base = replace(base, image=image, pythons=pythons)
     return replace(build, base=base, base_sources=sources)
 
 

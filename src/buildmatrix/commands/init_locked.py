@@ -1,7 +1,8 @@
 """Assign the parts of a project's locks to backends.
 
 A part (an extra, a group, a file of its own) is for a backend if its name says so and its locked
-distributions do not contradict. Other parts are left to the user, with the line to write.
+distributions do not contradict. An environment of pixi is whole, so its packages are enough. Other
+parts are left to the user, with the line to write.
 """
 
 from __future__ import annotations
@@ -21,26 +22,37 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import backend_build, distribution
 from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.condalock import locked_pythons
 from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
 from buildmatrix.matrix.document import toml_string
-from buildmatrix.matrix.model import LOCK_HEADER, Target, bare_target, is_pylock
+from buildmatrix.matrix.model import (
+    LOCK_HEADER,
+    PLATFORM,
+    Target,
+    bare_target,
+    is_conda_lock,
+    is_pixi_lock,
+    is_pylock,
+)
 
 #: Locks that hold a whole project, the best known first.
-WHOLE = ("uv.lock", "poetry.lock", "Pipfile.lock")
+WHOLE = ("uv.lock", "poetry.lock", "Pipfile.lock", "pixi.lock", "conda-lock.yml")
 #: Folders that projects have locks in, beside their own.
 _FOLDERS = ("", "locks", "uv.lock.d", "requirements")
 #: How accelerators are called beside the names of the catalogue. What `gpu` is, the files say.
 _NAMES = {"cu": "cuda", "cpuonly": "cpu", "torch-cpu": "cpu"}
 _ANY = "gpu"
+#: The environment that pixi installs where none is named.
+_DEFAULT = "default"
 _WORD = re.compile(r"([a-z]+)(\d*)")
 #: A toolkit in the address of an index: `/whl/cu128/`, `cuda13.0-ubi9`, `rocm7.14`.
 _TOOLKIT = re.compile(r"(?<![a-z])(cu|cuda|rocm)(\d{1,3}(?:\.\d{1,3})?)(?![0-9])")
 #: Distributions whose version is that of the toolkit.
 _RUNTIMES = {
-    "cuda": re.compile(r"nvidia-cuda-runtime(-cu\d+)?"),
+    "cuda": re.compile(r"nvidia-cuda-runtime(-cu\d+)?|conda:cuda-version"),
     "rocm": re.compile(r"rocm-sdk-core"),
 }
 
@@ -54,25 +66,39 @@ class LockedPart(Struct, frozen=True):
     lock: str
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    #: Of pixi; empty for another lock.
+    environment: str = ""
+    #: Python of the environment, `3.12`; empty if it has none.
+    python: str = ""
 
     @property
     def name(self) -> str:
-        """Its extra or group; empty for a whole lock."""
-        return next(iter((*self.extras, *self.groups)), "")
+        """Its extra, group or environment; empty for a whole lock."""
+        return self.environment or next(iter((*self.extras, *self.groups)), "")
 
     @property
     def label(self) -> str:
         """The lock with its parts, `uv.lock[cpu]`."""
         parts = [*self.extras, *(f":{name}" for name in self.groups)]
+        parts += [self.environment] if self.environment else []
         return f"{self.lock}[{','.join(parts)}]" if parts else self.lock
+
+    @property
+    def key(self) -> str:
+        """The setting of a specification that takes it."""
+        if self.environment:
+            return "environment"
+        return "extras" if self.extras else "groups" if self.groups else "lock"
+
+    def setting(self, name: str) -> str:
+        """Return the line of a specification that takes the part of this name."""
+        value = toml_string(name)
+        return f"{self.key} = [{value}]" if self.key.endswith("s") else f"{self.key} = {value}"
 
     @property
     def line(self) -> str:
         """The line of a specification that takes it."""
-        for key, names in (("extras", self.extras), ("groups", self.groups)):
-            if names:
-                return f"{key} = [{toml_string(names[0])}]"
-        return f"lock = {toml_string(self.lock)}"
+        return self.setting(self.name or self.lock)
 
 
 class OpenPart(Struct, frozen=True):
@@ -82,7 +108,7 @@ class OpenPart(Struct, frozen=True):
     why: str
     #: The line that takes it; empty where it cannot be installed.
     line: str
-    #: Extra or group.
+    #: Extra, group or environment.
     name: str = ""
 
 
@@ -139,7 +165,9 @@ def divide_inputs(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, 
     locks = tuple(
         path
         for path in paths
-        if path.name in WHOLE or (path.is_file() and (_is_other_pylock(path) or _is_hashed(path)))
+        if path.name in WHOLE
+        or is_conda_lock(path.name)
+        or (path.is_file() and (_is_other_pylock(path) or _is_hashed(path)))
     )
     return locks, tuple(path for path in paths if path not in locks)
 
@@ -174,11 +202,18 @@ def read_locked(
     """Assign the parts of `locks`, paths below `root`, to backends.
 
     Uses the first of `pythons` with which most of these parts can be installed. A part that none of
-    `pythons` can install is open.
+    `pythons` can install is open. Environments of conda have a Python of their own.
 
     Raises:
         SpecError, UsageError: a lock cannot be read for any of `pythons`.
     """
+    own = [
+        python
+        for lock in filter(is_conda_lock, locks)
+        for python in locked_pythons(root / lock, lock, PLATFORM).values()
+        if python
+    ]
+    pythons = tuple(dict.fromkeys(own)) or pythons
     problems: dict[str, SpecError | UsageError] = {}
     projects: dict[str, LockedProject] = {}
     obstacles: dict[LockedPart, dict[str, str | None]] = {}
@@ -239,6 +274,9 @@ class _LockReader:
 
     def read(self, locks: Sequence[str]) -> LockedProject:
         project = LockedProject(tuple(locks), self.python)
+        if len(locks) == 1 and is_pixi_lock(locks[0]):
+            self._divide_environments(locks[0], project)
+            return project
         if len(locks) == 1 and self._find_backend(_middle(locks[0])) is None:
             self._divide(locks[0], project)
             return project
@@ -273,6 +311,21 @@ class _LockReader:
             if part.name not in mine and part.name not in together:
                 project.leave_open(part, "its name names no backend")
 
+    def _divide_environments(self, lock: str, project: LockedProject) -> None:
+        """Assign environments of pixi: `cuda` before `cuda-test`, and those named after none last.
+
+        The default or only one is for the CPU if its packages are for nothing else.
+        """
+        pythons = locked_pythons(self.root / lock, lock, PLATFORM)
+        parts = [
+            LockedPart("", "", lock, environment=name, python=python)
+            for name, python in pythons.items()
+        ]
+        parts.sort(key=lambda part: (self._find_backend(part.name) is None, len(part.name)))
+        for part in parts:
+            is_usual = part.name == _DEFAULT or len(parts) == 1
+            self._take(part, part.name, project, is_usual=is_usual)
+
     def _plain_twin(
         self, base: LockedPart, left_out: LeftOut, project: LockedProject
     ) -> LockedPart | None:
@@ -285,14 +338,16 @@ class _LockReader:
                     return part
         return None
 
-    def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
-        """Assign a part whose name says for which backend it is."""
+    def _take(
+        self, part: LockedPart, name: str, project: LockedProject, *, is_usual: bool = False
+    ) -> None:
+        """Assign a part whose name says for which backend it is; of environments, the packages."""
         named = self._find_backend(name)
-        if named is None:
+        if named is None and not part.environment:
             if not part.name:
                 project.leave_open(part, "its name names no backend")
             return
-        backend, runtime = named
+        backend, runtime = named or ("cpu", "")
         try:
             packages, _ = self._read(part)
             held = self._backends(packages, backend)
@@ -300,11 +355,14 @@ class _LockReader:
             project.leave_open(part, error.message.splitlines()[0], is_usable=False)
             return
         others = sorted(set(held) - {backend})
-        if backend == _ANY and len(held) == 1:
+        if (backend == _ANY or named is None) and len(held) == 1:
             backend = others[0]
+        elif named is None and not held and not is_usual:
+            project.leave_open(part, "its name and its packages name no backend")
+            return
         elif others or backend == _ANY:
             found = " and ".join(others) or "no backend that is known"
-            too = "" if backend == _ANY else ", too"
+            too = "" if backend == _ANY or named is None else ", too"
             project.leave_open(part, f"what is locked in it is for {found}{too}")
             return
         if reason := backend_build(self.catalogue, backend).unbuildable:
@@ -355,12 +413,14 @@ class _LockReader:
             committed_lock=part.lock,
             extras=part.extras,
             groups=part.groups,
+            environment=part.environment,
             install_project=self.install_project,
         )
 
     def _read(self, part: LockedPart) -> tuple[Sequence[Package], LeftOut]:
-        lock = read_committed(selection_of(self.root, self._target(part)))[0].lock
-        return lock.packages, lock.left_out
+        target = replace(self._target(part), python=part.python or self.python)
+        lock = read_committed(selection_of(self.root, target))[0].lock
+        return (*lock.packages, *lock.conda), lock.left_out
 
     def has_folders(self, part: LockedPart) -> bool:
         """True if a folder of the user is locked in the part."""
@@ -406,8 +466,8 @@ def _toolkits(package: Package) -> Iterator[tuple[str, str]]:
             name = "rocm" if match[1] == "rocm" else "cuda"
             yield name, match[2] if "." in match[2] else runtime_of_build(f"x{match[2]}") or ""
     for backend, pattern in _RUNTIMES.items():
-        if pattern.fullmatch(package.name) and package.version.count(".") >= 2:
-            yield backend, ".".join(package.version.split(".")[:2])
+        if pattern.fullmatch(package.name) and "." in package.version:
+            yield backend, ".".join(package.version.partition("+")[0].split(".")[:2])
 
 
 def _closer(one: str, other: str) -> str:

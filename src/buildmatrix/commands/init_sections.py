@@ -97,7 +97,9 @@ def _read_requirements(path: Path, inputs: ProjectInputs) -> None:
 def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
     project = read_project(path, path.name)
     poetry = tool_table(project.document, "poetry")
-    table = project.document.get("project", poetry if is_locked else None)
+    # A pixi.toml has `[workspace]`.
+    whole = project.document.get("workspace", poetry) if is_locked else None
+    table = project.document.get("project", whole)
     if not isinstance(table, dict):
         raise no_project_table(project)
     inputs.name, inputs.version = string(table.get("name")), string(table.get("version"))
@@ -208,6 +210,8 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pythons: list[str]
     backends: list[str]
     base: str
+    #: Base image → the same without Python.
+    plain: Mapping[str, str]
     impossible: Mapping[str, str]
     package: list[DistributionAdvice]
 

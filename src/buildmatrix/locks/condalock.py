@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from msgspec import Struct
 from packaging.utils import canonicalize_name
@@ -157,6 +158,18 @@ def locked_python(text: str, label: str, extras: frozenset[str], platform: str) 
         if found is not None and found[0] == "python":
             return _minor(found[1])
     return ""
+
+
+def locked_pythons(path: Path, label: str, platform: str) -> dict[str, str]:
+    """Return the environments of a lock, each with its Python as by `locked_python`.
+
+    That of a `conda-lock.yml` has no name. Raises `SpecError`.
+    """
+    text = decode(read_bytes(path, label, _hint(label), LARGEST_LOCK), label)
+    names = _names(_document(text, label)) if is_pixi_lock(label) else ("",)
+    platform = CONDA_PLATFORMS.get(platform, platform)
+    extras = {name: frozenset([canonicalize_name(name)] if name else ()) for name in names}
+    return {name: locked_python(text, label, extras[name], platform) for name in names}
 
 
 def conda_distributions(packages: Iterable[Package]) -> tuple[Distribution, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from conda_locks import PYTHON, conda_lock, package, pixi
 
 from buildmatrix import cli
 from buildmatrix.base.errors import BuildmatrixError
@@ -167,6 +168,71 @@ CASES = {
         },
         {"requirements-cpu.txt": "cpu", "requirements.cuda12.txt": "cuda 12.8"},
         {"requirements-dev.txt": "its name names no backend"},
+    ),
+}
+
+PYTHON_313 = package("python-3.13.1-h9a34b6e_0_cp313")
+CUDA_PACKAGES = (package("cuda-version-12.9-h4f385c5_3"), package("libcublas-12.9.1.4-h9ab20c4_1"))
+TORCH_CUDA = package("pytorch-2.8.0-cuda129_mkl_py312_h1e53aa0_302", "__cuda")
+#: Python for 0, CUDA for 1 to 3, Python 3.13 for 4, other packages for 5 to 7.
+CONDA = (
+    package(PYTHON),
+    *CUDA_PACKAGES,
+    TORCH_CUDA,
+    PYTHON_313,
+    package("pytorch-2.8.0-cpu_mkl_py312_h6d5a6d3_102"),
+    package("cuda-version-13.0-h4f385c5_3"),
+    package("ruff-0.13.0-h4196e79_0"),
+)
+CASES |= {
+    "environments, by name and by packages": (
+        {
+            "pixi.lock": pixi(
+                CONDA, {"cpu": [0, 5], "default": [0, 7], "lint": [0, 7], "train": [0, 1, 2, 3]}
+            )
+        },
+        {"pixi.lock[cpu]": "cpu", "pixi.lock[train]": "cuda 12.9"},
+        {
+            "pixi.lock[default]": "pixi.lock[cpu] is for cpu already",
+            "pixi.lock[lint]": "its name and its packages name no backend",
+        },
+    ),
+    "the environment of a backend before its tests": (
+        {"pixi.lock": pixi(CONDA, {"a-gpu": [0, 1, 7], "default": [0, 5], "gpu": [0, 1, 3]})},
+        {"pixi.lock[gpu]": "cuda 12.9", "pixi.lock[default]": "cpu"},
+        {"pixi.lock[a-gpu]": "pixi.lock[gpu] is for cuda 12.9 already"},
+    ),
+    "two lines of CUDA in environments": (
+        {"pixi.lock": pixi(CONDA, {"cu12": [0, 1], "cu13": [0, 6], "default": [0]})},
+        {
+            "pixi.lock[cu12]": "cuda 12.9",
+            "pixi.lock[cu13]": "cuda 13.0",
+            "pixi.lock[default]": "cpu",
+        },
+        {},
+    ),
+    "an environment that its packages contradict": (
+        {"pixi.lock": pixi(CONDA, {"cpu": [0, 1], "default": [0, 5]})},
+        {"pixi.lock[default]": "cpu"},
+        {"pixi.lock[cpu]": "what is locked in it is for cuda, too"},
+    ),
+    "environments with Pythons of their own, and one without": (
+        {"pixi.lock": pixi(CONDA, {"default": [4, 7], "cuda": [0, 1], "rocm": [7]})},
+        {"pixi.lock[cuda]": "cuda 12.9", "pixi.lock[default]": "cpu"},
+        {
+            "pixi.lock[rocm]": "pixi.lock[rocm] has no python, which every image runs",
+        },
+    ),
+    "a conda-lock, and its categories": (
+        {
+            "conda-lock.yml": conda_lock(
+                {"file": "python-3.12.7-h_0"},
+                {"file": "cuda-version-12.9-h_3", "category": "cuda"},
+                {"file": "pytest-8.3.0-py312_0", "category": "dev"},
+            )
+        },
+        {"conda-lock.yml": "cpu", "conda-lock.yml[:cuda]": "cuda 12.9"},
+        {},
     ),
 }
 
@@ -369,3 +435,48 @@ def test_folders_of_a_lock_are_installed_although_the_project_is_none(tmp_path: 
     (target,) = load_spec(tmp_path / "buildmatrix.toml").targets
     assert (target.pyproject, target.install_project) == ("app/pyproject.toml", True)
     assert own_projects(tmp_path, target) == ("engine",)
+
+
+def test_a_pixi_project_gets_a_specification_that_its_lock_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lock = pixi(CONDA, {"cuda": [0, 1, 3], "default": [0, 5], "mac": [0], "lint": [0, 7]})
+    before, mac, after = lock.partition("  mac:")
+    lock = before + mac + after.replace("linux-64:", "osx-arm64:", 1)
+    manifest = '[workspace]\nname = "Acme"\nversion = "2.1"\n'
+    write(tmp_path, {"pixi.lock": lock, "pixi.toml": manifest})
+    for arguments in (["init", "--offline"], ["lock", "--check", "--offline"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 0, capsys.readouterr().err
+    text = Path("buildmatrix.toml").read_text()
+    assert 'name = "acme"\nversion = "2.1"\n' in text
+    assert "# - Base image (source: python:{python}-slim-bookworm is made from it).\n" in text
+    lines = text.splitlines()
+    for line in (
+        "# These parts belong to no backend here:",
+        "# - pixi.lock[mac]: pixi.lock:19: there is no environment `mac` for linux-64; it is for "
+        "osx-arm64",
+        "# - pixi.lock[lint]: its name and its packages name no backend; to use it: environment = "
+        '"lint"',
+        'python = ["3.12"]  # one that the lock is for',
+        'lock = "pixi.lock"',
+        'environment = "cuda"',
+        'environment = "default"',
+        'base = "debian:bookworm-slim"',
+    ):
+        assert line in lines, text
+    spec = load_spec(tmp_path / "buildmatrix.toml", backends=CATALOGUE.backends)
+    assert summary(spec) == {
+        "cpu-py312": "pixi.lock[default]",
+        "cuda12.9-py312": "pixi.lock[cuda]",
+    }
+
+
+def test_vendor_images_do_not_limit_the_python_of_an_environment(tmp_path: Path) -> None:
+    twelve = package("cuda-version-12.8-h4f385c5_3")
+    lock = pixi([PYTHON_313, twelve])
+    write(tmp_path, {"pixi.lock": lock})
+    (target,) = spec_of(tmp_path)[0].targets
+    assert (target.python, target.base.final) == ("3.13", "nvidia/cuda:12.8.1-base-ubuntu24.04")
