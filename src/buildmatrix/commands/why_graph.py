@@ -48,6 +48,7 @@ def join_graph(
         origins=inventory.origins,
         system=inventory.system_packages,
         packaged=inventory.packaged,
+        equivalents=catalogue.conda if catalogue is not None else {},
     )
     between = (*half.edges, *find_import_edges(inventory.python_imports, half.edges))
     rest = build_file_graph(inventory, resolution, between)

@@ -13,8 +13,11 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from buildmatrix.base.data import replace
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Distribution, PythonImport, SystemPackage
-from buildmatrix.locks.model import Lock
+from buildmatrix.locks.conda_requests import chain_packages
+from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.requires import Requires, metadata_of, requested_extras, requirements
 from buildmatrix.reports.why import Edge, Node, node_id
 
@@ -38,13 +41,15 @@ def build_package_graph(
     origins: Mapping[str, int] = MappingProxyType({}),
     system: Iterable[SystemPackage] = (),
     packaged: Mapping[str, str] = MappingProxyType({}),
+    equivalents: Mapping[str, str] = MappingProxyType({}),
 ) -> PackageGraph:
     """Join the data of a lock and of installed metadata about the same distributions.
 
     `lines` has the text of requirement lines by `file:line`; `environment` the values of markers
     (PEP 508); `origins` the layers of metadata folders; `system` the packages of the system's
-    package manager, and `packaged` the package that lists a metadata folder. A distribution that
-    exists twice is one node, with the requirements of both.
+    package manager, and `packaged` the package that lists a metadata folder; `equivalents` are as
+    for `chain_packages`. A distribution that exists twice is one node, with the requirements of
+    both.
     """
     installed = list(distributions)
     of_system = {system_package.name: system_package for system_package in system}
@@ -53,7 +58,7 @@ def build_package_graph(
         nodes.setdefault(item.name, _make_node(item, origins.get(item.path), of_system, packaged))
     notes: list[str] = []
     locked = {}
-    for package in lock.packages if lock is not None else ():
+    for package in _locked_packages(lock, installed, equivalents) if lock is not None else ():
         child = nodes.get(package.name)
         if child is None:
             nodes[package.name] = Node(
@@ -102,6 +107,24 @@ def build_package_graph(
         (tuple(node.id for node in line_nodes), *_find_roots(installed, edges, nodes)),
         tuple(notes),
     )
+
+
+def _locked_packages(
+    lock: Lock, installed: Iterable[Distribution], equivalents: Mapping[str, str]
+) -> Iterator[Package]:
+    """Yield the packages of a lock; those of conda as they are installed, or not at all."""
+    yield from lock.packages
+    versions = {item.name: item.version for item in installed}
+    chained = chain_packages(lock, equivalents)
+    names = {package.name: name for name, package in chained.items() if name in versions}
+    for package in lock.conda:
+        if name := names.get(package.name):
+            askers = (
+                names.get(asker, asker)
+                for asker in package.via
+                if asker in names or not asker.startswith(CONDA_PREFIX)
+            )
+            yield replace(package, name=name, version=versions[name], via=tuple(askers))
 
 
 def _make_node(

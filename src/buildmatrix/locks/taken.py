@@ -242,6 +242,14 @@ def _add_lines(lock: Lock, origin: Lock) -> Lock:
     )
 
 
+def add_origin_lines(root: Path, target: Target, lock: Lock) -> Lock:
+    """Return the lock that was taken for `target`, with the lines of its origin if that is read."""
+    try:
+        return _add_lines(lock, read_taken(root, target)[0].lock)
+    except (SpecError, UsageError):
+        return lock
+
+
 def _record(target: Target, digest: str) -> str:
     """Return a digest of all inputs of the index lookup."""
     values = {

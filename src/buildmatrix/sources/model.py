@@ -54,8 +54,9 @@ def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tu
     """Text of the lines that a lock names, by `file:line`, and their files."""
     lines: dict[str, str] = {}
     files: dict[str, list[str]] = {}
-    names = {package.name for package in lock.packages} if lock is not None else set[str]()
-    for label in (via for package in (lock.packages if lock else ()) for via in package.via):
+    packages = (*lock.packages, *lock.conda) if lock is not None else ()
+    names = {package.name for package in packages}
+    for label in (via for package in packages for via in package.via):
         file, colon, number = label.rpartition(":")
         if label in names or not colon or not re.fullmatch(r"\d{1,9}", number, re.ASCII):
             continue

@@ -118,7 +118,12 @@ class BuiltTarget(Source):
         facts = Facts(
             f"target {target.id}",
             inventory,
-            files=(spec.root / target.lock, layers, dockerfile[1]),
+            files=(
+                spec.root / target.lock,
+                *([spec.root / target.committed_lock] if target.committed_lock else []),
+                layers,
+                dockerfile[1],
+            ),
             environment=marker_environment(target),
             notes=() if why is None else (note,),
             catalogue=spec.catalogue_files,
@@ -158,9 +163,13 @@ def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:
 def lock_of(spec: Spec, target: Target) -> Lock | None:
     """The lock of a target, where it is there."""
     from buildmatrix.locks.pylock import read_lock
+    from buildmatrix.locks.taken import add_origin_lines
 
     path = spec.root / target.lock
-    return read_lock(path) if target.lock and path.is_file() else None
+    if not target.lock or not path.is_file():
+        return None
+    lock = read_lock(path)
+    return add_origin_lines(spec.root, target, lock) if target.committed_lock else lock
 
 
 def targets_like(id: str, spec: Spec) -> list[str]:
