@@ -23,7 +23,7 @@ from buildmatrix.catalogue.lookup import backend_build, distribution
 from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.condalock import locked_pythons
-from buildmatrix.locks.model import LeftOut, Package
+from buildmatrix.locks.model import CondaPackage, LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
@@ -423,8 +423,9 @@ class _LockReader:
         return (*lock.packages, *lock.conda), lock.left_out
 
     def has_folders(self, part: LockedPart) -> bool:
-        """True if a folder of the user is locked in the part."""
-        return any(package.is_local for package in self._read(part)[0])
+        """Return True if a folder of the user is locked in the part; pixi builds recipes itself."""
+        packages = (item for item in self._read(part)[0] if not isinstance(item, CondaPackage))
+        return any(package.is_local for package in packages)
 
     def obstacle(self, part: LockedPart) -> str | None:
         """Return the reason why the part cannot be installed with this Python; None if it can.
