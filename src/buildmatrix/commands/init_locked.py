@@ -27,6 +27,7 @@ from buildmatrix.locks.model import CondaPackage, LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
+from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import toml_string
 from buildmatrix.matrix.model import (
     LOCK_HEADER,
@@ -312,17 +313,24 @@ class _LockReader:
                 project.leave_open(part, "its name names no backend")
 
     def _divide_environments(self, lock: str, project: LockedProject) -> None:
-        """Assign environments of pixi: `cuda` before `cuda-test`, and those named after none last.
+        """Assign environments of pixi: `cuda` before `cuda-test`, and then the default one.
 
-        The default or only one is for the CPU if its packages are for nothing else.
+        That, or the only one, is for the CPU if its packages are for nothing else.
         """
         pythons = locked_pythons(self.root / lock, lock, PLATFORM)
         parts = [
             LockedPart("", "", lock, environment=name, python=python)
             for name, python in pythons.items()
         ]
-        parts.sort(key=lambda part: (self._find_backend(part.name) is None, len(part.name)))
-        for part in parts:
+
+        def rank(part: LockedPart) -> tuple[bool, bool, int]:
+            is_named = self._find_backend(part.name) is not None
+            return not is_named, part.name != _DEFAULT, len(part.name)
+
+        for part in sorted(parts, key=rank):
+            if complaint := kinds.ENVIRONMENT.complaint(part.name):
+                project.leave_open(part, f"its name {complaint}", is_usable=False)
+                continue
             is_usual = part.name == _DEFAULT or len(parts) == 1
             self._take(part, part.name, project, is_usual=is_usual)
 

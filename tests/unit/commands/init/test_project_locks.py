@@ -202,6 +202,19 @@ CASES |= {
         {"pixi.lock[gpu]": "cuda 12.9", "pixi.lock[default]": "cpu"},
         {"pixi.lock[a-gpu]": "pixi.lock[gpu] is for cuda 12.9 already"},
     ),
+    "the default environment before others with its packages": (
+        {"pixi.lock": pixi(CONDA, {"dev": [0, 1, 7], "default": [0, 1]})},
+        {"pixi.lock[default]": "cuda 12.9"},
+        {"pixi.lock[dev]": "pixi.lock[default] is for cuda 12.9 already"},
+    ),
+    "an environment that no specification can name": (
+        {"pixi.lock": pixi(CONDA, {'"cuda\\n[evil]"': [0, 1], "default": [0]})},
+        {"pixi.lock[default]": "cpu"},
+        {
+            "pixi.lock[cuda\n[evil]]": "its name contains U+000A (control character); strings here "
+            "are one line of plain text"
+        },
+    ),
     "two lines of CUDA in environments": (
         {"pixi.lock": pixi(CONDA, {"cu12": [0, 1], "cu13": [0, 6], "default": [0]})},
         {
