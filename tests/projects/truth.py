@@ -432,6 +432,8 @@ def main() -> None:
         if options.projects and project["name"] not in options.projects:
             continue
         for audit in project["audit"]:
+            if "commit" in project:  # The lock itself says all that is known of conda's packages.
+                continue
             python = audit.get("python", project.get("python", "3.12"))
             if (key := (project["name"], audit["source"])) in done:
                 continue
