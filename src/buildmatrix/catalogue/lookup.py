@@ -163,7 +163,7 @@ def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> Distribut
         for backend, text in entry.replace.items()
         if (order := replacement(text)) is not None
     }
-    toolkit = next((entry.toolkit for entry in same if entry.toolkit is not None), None)
+    toolkit = next((entry.toolkit for entry in same if entry.toolkit is not None), None) or None
     if toolkit == "version":
         toolkit = version.partition(".")[0]
     elif toolkit is not None and "(?P<toolkit>" in toolkit:

@@ -125,6 +125,13 @@ def test_a_build_for_cuda_is_clean_on_cuda_and_on_its_line(run) -> None:
     assert (code, {item["rule"] for item in report["findings"]}) == (1, {"BM103"})
 
 
+@pytest.mark.parametrize("file", ["cuda-pathfinder-1.3.4-py_0", "cuda-core-0.4.1-py312_0"])
+def test_python_packages_with_versions_of_their_own_are_of_no_line(run, file: str) -> None:
+    text = pixi([*PLAIN, package(file), package("libcublas-12.9.1.4-h9_1")])
+    code, report = run(text, "pixi.lock", "cuda12.9")
+    assert (code, failing(report), unfit(report)) == (0, [], [])
+
+
 @pytest.mark.parametrize(
     ("smuggled", "found"),
     [
