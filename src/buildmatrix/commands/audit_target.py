@@ -38,7 +38,7 @@ from buildmatrix.judge.locks import (
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.judge.unread import source_verdicts, unread_rests
-from buildmatrix.locks.condalock import conda_distributions
+from buildmatrix.locks.conda_packages import conda_distributions
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Readings, key
 from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel

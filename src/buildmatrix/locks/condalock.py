@@ -2,16 +2,14 @@
 
 Formats: `conda_lock/lockfile/v1/models.py` of conda-lock (version 1); `rattler_lock/src/parse` of
 rattler (versions 4 to 6 of `pixi.lock`). Nothing is requested from a channel: the lock has name,
-version, build, requirements, hash and size. The file of a package is what gets installed, so its
-name decides; a lock that says something else of it is refused.
+version, build, requirements, hash and size.
 """
 
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,9 +19,24 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError
 from buildmatrix.base.strict import Table, Value, YamlError, parse_yaml
-from buildmatrix.base.text import listing, path_in, without_login
-from buildmatrix.facts.inventory.conda import CONDA, CONDA_PREFIX
-from buildmatrix.facts.inventory.model import Distribution, Unread
+from buildmatrix.base.text import listing
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
+from buildmatrix.locks.conda_packages import (
+    HINT,
+    HINT_PIXI,
+    LockedEntry,
+    check_names,
+    file_parts,
+    find_unread,
+    hint_for,
+    list_of,
+    make_conda_package,
+    make_python_package,
+    table_of,
+    tables_of,
+    text_of,
+    without_token,
+)
 from buildmatrix.locks.conda_requests import (
     Requests,
     add_askers,
@@ -32,16 +45,7 @@ from buildmatrix.locks.conda_requests import (
     pixi_staleness,
 )
 from buildmatrix.locks.lines import check_count, decode, read_bytes
-from buildmatrix.locks.model import (
-    CondaPackage,
-    LeftOut,
-    Lock,
-    LockedFile,
-    Package,
-    Sdist,
-    Staleness,
-    Wheel,
-)
+from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.matrix.model import is_pixi_lock
 
@@ -53,38 +57,15 @@ LARGEST_LOCK = 16 << 20
 MOST_IN_ENVIRONMENT = 5_000
 _PIXI_VERSIONS = ("4", "5", "6")
 _PLATFORM = re.compile(r"(?:linux|osx|win|emscripten|wasi|freebsd|zos)-[a-z0-9_]+|noarch")
-_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,200}")
-_VERSION = re.compile(r"[A-Za-z0-9_.!+]{1,200}")
-_BUILD = re.compile(r"[A-Za-z0-9_.+]{0,200}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_ARCHIVES = (".conda", ".tar.bz2")
 #: Categories of conda-lock that are installed by default.
 _MAIN, _DEV = "main", "dev"
 _DEFAULT = "default"
-_HINT_PIXI = "write it again with `pixi lock`"
-_HINT = "write it again with `conda-lock lock`"
-
-
-class _Entry(Struct, frozen=True):
-    """One package of the environment."""
-
-    table: Table
-    #: URL or path of its file or folder.
-    location: str
-    is_conda: bool
-    #: Name, version and build as the lock has them; empty where only the file has them.
-    name: str
-    version: str
-    build: str
-    requires: tuple[str, ...]
-    sha256: str
-    place: str
 
 
 class _Environment(Struct, frozen=True):
     """The packages of one environment on one platform."""
 
-    entries: tuple[_Entry, ...]
+    entries: tuple[LockedEntry, ...]
     left_out: LeftOut
     #: In words: `environment `cuda` for linux-64`.
     title: str
@@ -103,15 +84,15 @@ def read_conda_lock(selection: LockSelection) -> tuple[Lock, Staleness | None]:
     The extra is the environment of pixi, groups are categories of conda-lock. Returns also why the
     lock is older than its manifest, if it is. Raises `SpecError`.
     """
-    data = read_bytes(selection.path, selection.label, _hint(selection.label), LARGEST_LOCK)
+    data = read_bytes(selection.path, selection.label, hint_for(selection.label), LARGEST_LOCK)
     text = decode(data, selection.label)
     categories = frozenset(name for name in selection.groups if not is_platform(name))
     selection = replace(selection, groups=categories)
     platform = CONDA_PLATFORMS.get(selection.target.platform, selection.target.platform)
     environment = _environment(text, selection, platform)
-    packages = [_conda_package(item, selection.label) for item in environment.entries if
+    packages = [make_conda_package(item, selection.label) for item in environment.entries if
                 item.is_conda]  # fmt: skip
-    _check_names(packages, selection.label)
+    check_names(packages, selection.label)
     python = next((item for item in packages if item.name == f"{CONDA_PREFIX}python"), None)
     if python is not None and (minor := _minor(python.version)):
         selection.check_python(f"=={minor}.*", environment.title)
@@ -122,9 +103,9 @@ def read_conda_lock(selection: LockSelection) -> tuple[Lock, Staleness | None]:
         replace(package, via=tuple(requests.get(package.name, ())))
         for item in environment.entries
         if not item.is_conda
-        for package in [_python_package(item, selection)]
+        for package in [make_python_package(item, selection)]
     )
-    _check_names(pypi, selection.label)
+    check_names(pypi, selection.label)
     is_pixi = is_pixi_lock(selection.label)
     stale = pixi_staleness(selection, requests, conda) if is_pixi else None
     return Lock(
@@ -134,7 +115,7 @@ def read_conda_lock(selection: LockSelection) -> tuple[Lock, Staleness | None]:
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
         left_out=environment.left_out,
         conda=conda,
-        unread=tuple(_unread(conda)),
+        unread=tuple(find_unread(conda)),
         decided=frozenset(name for package in conda for name in package.provides),
     ), stale
 
@@ -144,13 +125,17 @@ def locked_python(text: str, label: str, extras: frozenset[str], platform: str) 
     document = _document(text, label)
     if is_pixi_lock(label):
         _, environment = _pixi_environment(document, label, extras)
-        by_platform = _table(environment.get("packages"), label, "packages")
-        names = [_text(part) for part in by_platform.get(platform) or () if isinstance(part, Table)
-                 for part in part.values()]  # fmt: skip
+        by_platform = table_of(environment.get("packages"), label, "packages")
+        names = [
+            text_of(value)
+            for part in by_platform.get(platform) or ()
+            if isinstance(part, Table)
+            for value in part.values()
+        ]
     else:
         names = [
-            _text(item.get("url"))
-            for item in _tables(document.get("package"), label, "package")
+            text_of(item.get("url"))
+            for item in tables_of(document.get("package"), label, "package")
             if item.get("platform") == platform and item.get("manager") == "conda"
         ]
     for name in names:
@@ -165,27 +150,14 @@ def locked_pythons(path: Path, label: str, platform: str) -> dict[str, str]:
 
     That of a `conda-lock.yml` has no name. Raises `SpecError`.
     """
-    text = decode(read_bytes(path, label, _hint(label), LARGEST_LOCK), label)
+    text = decode(read_bytes(path, label, hint_for(label), LARGEST_LOCK), label)
     names = _names(_document(text, label)) if is_pixi_lock(label) else ("",)
     platform = CONDA_PLATFORMS.get(platform, platform)
     extras = {name: frozenset([canonicalize_name(name)] if name else ()) for name in names}
     return {name: locked_python(text, label, extras[name], platform) for name in names}
 
 
-def conda_distributions(packages: Iterable[Package]) -> tuple[Distribution, ...]:
-    """Return the locked packages of conda as distributions whose files are unknown."""
-    return tuple(
-        Distribution(package.name, package.version, package.place, installer=CONDA)
-        for package in packages
-        if isinstance(package, CondaPackage)
-    )
-
-
 # Environments
-
-
-def _hint(label: str) -> str:
-    return _HINT_PIXI if is_pixi_lock(label) else _HINT
 
 
 @lru_cache(maxsize=2)  # Each backend reads the same one.
@@ -199,15 +171,17 @@ def _document(text: str, label: str) -> Table:
     except YamlError as error:
         place = error.line or None, error.column or None
         raise SpecError(
-            [Problem(f"this is no lock: {error}", label, *place, _hint(label))]
+            [Problem(f"this is no lock: {error}", label, *place, hint_for(label))]
         ) from error
     if not isinstance(document, Table):
-        raise SpecError([Problem("this is no lock: it is not a table", label, hint=_hint(label))])
+        raise SpecError(
+            [Problem("this is no lock: it is not a table", label, hint=hint_for(label))]
+        )
     version = document.get("version")
     known = _PIXI_VERSIONS if is_pixi_lock(label) else ("1",)
     if version not in known:
         said = f"`version` is {str(version)[:20]}, and only {listing(known)} can be read"
-        raise SpecError([Problem(said, label, hint=_hint(label))])
+        raise SpecError([Problem(said, label, hint=hint_for(label))])
     return document
 
 
@@ -223,7 +197,7 @@ def _environment(text: str, selection: LockSelection, platform: str) -> _Environ
 
 def _pixi_environment(document: Table, label: str, extras: frozenset[str]) -> tuple[str, Table]:
     """Return the requested environment of `pixi.lock`, else `default`, else the only one."""
-    environments = _table(document.get("environments"), label, "environments")
+    environments = table_of(document.get("environments"), label, "environments")
     names: dict[str, str] = {canonicalize_name(name): name for name in environments}
     if len(extras) > 1:
         raise SpecError([Problem("name one environment, as each is installed alone", label)])
@@ -234,7 +208,7 @@ def _pixi_environment(document: Table, label: str, extras: frozenset[str]) -> tu
         hint = f"environments here: {listing(sorted(environments)) or 'none'}"
         raise SpecError([Problem(f"there is no environment `{wanted}`", label, hint=hint)])
     name = names[wanted]
-    return name, _table(environments[name], label, name)
+    return name, table_of(environments[name], label, name)
 
 
 def _pixi(document: Table, selection: LockSelection, platform: str) -> _Environment:
@@ -243,26 +217,26 @@ def _pixi(document: Table, selection: LockSelection, platform: str) -> _Environm
     if groups := sorted(selection.groups | selection.without):
         hint = f"write {label}[ENVIRONMENT]:PLATFORM"
         raise SpecError([Problem(f"`{groups[0]}` is not a platform of conda", label, hint=hint)])
-    by_platform = _table(environment.get("packages"), label, "packages")
+    by_platform = table_of(environment.get("packages"), label, "packages")
     title = f"environment `{name}` for {platform}"
     if platform not in by_platform:
         hint = f"it is for {listing(sorted(by_platform)) or 'none'}"
         raise SpecError([Problem(f"there is no {title}", label, environment.line, hint=hint)])
-    packages = _tables(document.get("packages"), label, "packages")
+    packages = tables_of(document.get("packages"), label, "packages")
     check_count(len(packages), label)
-    by_key: dict[tuple[str, str], _Entry] = {}
+    by_key: dict[tuple[str, str], LockedEntry] = {}
     for table in packages:
         entry = _pixi_entry(table, label)
         if by_key.setdefault((_kind(entry), entry.location), entry) is not entry:
-            problem = f"two packages have the file {_address(entry.location)[:200]}"
-            raise SpecError([Problem(problem, label, table.line, hint=_HINT_PIXI)])
-    chosen: dict[tuple[str, str], _Entry] = {}
-    for item in _tables(by_platform[platform], label, platform):
+            problem = f"two packages have the file {without_token(entry.location)[:200]}"
+            raise SpecError([Problem(problem, label, table.line, hint=HINT_PIXI)])
+    chosen: dict[tuple[str, str], LockedEntry] = {}
+    for item in tables_of(by_platform[platform], label, platform):
         kind = "conda" if "conda" in item else "pypi"
-        key = kind, _text(item.get(kind))
+        key = kind, text_of(item.get(kind))
         if key not in by_key:
-            problem = f"{title} has {_address(key[1])[:200]}, which is not under `packages`"
-            raise SpecError([Problem(problem, label, item.line, hint=_HINT_PIXI)])
+            problem = f"{title} has {without_token(key[1])[:200]}, which is not under `packages`"
+            raise SpecError([Problem(problem, label, item.line, hint=HINT_PIXI)])
         chosen[key] = by_key[key]
     others = tuple(sorted(other for other in _names(document) if other != name))
     requests = pixi_requests(selection, name, platform)
@@ -274,26 +248,26 @@ def _names(document: Table) -> Iterable[str]:
     return environments if isinstance(environments, Table) else ()
 
 
-def _kind(entry: _Entry) -> str:
+def _kind(entry: LockedEntry) -> str:
     return "conda" if entry.is_conda else "pypi"
 
 
-def _pixi_entry(table: Table, label: str) -> _Entry:
+def _pixi_entry(table: Table, label: str) -> LockedEntry:
     """Read an entry of `packages`; up to version 5 it has a `kind`, and `url` or `path`."""
-    kind = _text(table.get("kind")) or ("conda" if "conda" in table else "pypi")
-    location = _text(table.get(kind) or table.get("url") or table.get("path"))
+    kind = text_of(table.get("kind")) or ("conda" if "conda" in table else "pypi")
+    location = text_of(table.get(kind) or table.get("url") or table.get("path"))
     if kind not in ("conda", "pypi") or not location:
         problem = "this package has neither `conda` nor `pypi` with its place"
-        raise SpecError([Problem(problem, label, table.line, hint=_HINT_PIXI)])
-    return _Entry(
+        raise SpecError([Problem(problem, label, table.line, hint=HINT_PIXI)])
+    return LockedEntry(
         table,
         location,
         kind == "conda",
-        _text(table.get("name")),
-        _text(table.get("version")),
-        _text(table.get("build")),
-        tuple(map(_text, _list(table.get("depends"), label, table.line))),
-        _text(table.get("sha256")),
+        text_of(table.get("name")),
+        text_of(table.get("version")),
+        text_of(table.get("build")),
+        tuple(map(text_of, list_of(table.get("depends"), label, table.line))),
+        text_of(table.get("sha256")),
         f"{label}:{table.line}",
     )
 
@@ -303,25 +277,25 @@ def _conda_lock(document: Table, selection: LockSelection, platform: str) -> _En
     if selection.extras:
         hint = f"categories are written behind a colon: {label}:dev"
         raise SpecError([Problem("a conda-lock.yml has no environments", label, hint=hint)])
-    tables = _tables(document.get("package"), label, "package")
+    tables = tables_of(document.get("package"), label, "package")
     check_count(len(tables), label)
-    categories = {_text(table.get("category")) or _MAIN for table in tables} - {_MAIN}
+    categories = {text_of(table.get("category")) or _MAIN for table in tables} - {_MAIN}
     selection.check((), categories)
     chosen = selection.with_defaults({_DEV} & categories)
-    platforms = {_text(table.get("platform")) for table in tables}
+    platforms = {text_of(table.get("platform")) for table in tables}
     if platform not in platforms:
         hint = f"it is for {listing(sorted(platforms)) or 'none'}"
         raise SpecError([Problem(f"it has no package for {platform}", label, hint=hint)])
-    entries: dict[tuple[str, str], _Entry] = {}
+    entries: dict[tuple[str, str], LockedEntry] = {}
     for table in tables:
-        category = canonicalize_name(_text(table.get("category")) or _MAIN)
+        category = canonicalize_name(text_of(table.get("category")) or _MAIN)
         if table.get("platform") != platform or category not in {_MAIN, *chosen.groups}:
             continue
         entry = _conda_lock_entry(table, label)
         entries.setdefault((_kind(entry), entry.location), entry)
     metadata = document.get("metadata")
     sources = metadata.get("sources") if isinstance(metadata, Table) else None
-    names = map(_text, sources) if isinstance(sources, list) else ()
+    names = map(text_of, sources) if isinstance(sources, list) else ()
     return _Environment(
         tuple(entries.values()),
         chosen.left_out((), categories),
@@ -330,168 +304,25 @@ def _conda_lock(document: Table, selection: LockSelection, platform: str) -> _En
     )
 
 
-def _conda_lock_entry(table: Table, label: str) -> _Entry:
-    manager, location = _text(table.get("manager")), _text(table.get("url"))
+def _conda_lock_entry(table: Table, label: str) -> LockedEntry:
+    manager, location = text_of(table.get("manager")), text_of(table.get("url"))
     if manager not in ("conda", "pip") or not location:
         problem = "this package has no `url`, or its `manager` is neither conda nor pip"
-        raise SpecError([Problem(problem, label, table.line, hint=_HINT)])
+        raise SpecError([Problem(problem, label, table.line, hint=HINT)])
     requires = table.get("dependencies")
     requires = requires if isinstance(requires, Table) else Table()
     hashes = table.get("hash")
-    return _Entry(
+    return LockedEntry(
         table,
         location,
         manager == "conda",
-        _text(table.get("name")),
-        _text(table.get("version")),
-        _text(table.get("build")),
-        tuple(f"{name} {_text(spec)}".rstrip() for name, spec in requires.items()),
-        _text(hashes.get("sha256")) if isinstance(hashes, Table) else "",
+        text_of(table.get("name")),
+        text_of(table.get("version")),
+        text_of(table.get("build")),
+        tuple(f"{name} {text_of(spec)}".rstrip() for name, spec in requires.items()),
+        text_of(hashes.get("sha256")) if isinstance(hashes, Table) else "",
         f"{label}:{table.line}",
     )
-
-
-# Packages
-
-
-def file_parts(location: str) -> tuple[str, str, str] | None:
-    """Return name, version and build in the name of a package's file; None for another file."""
-    file = posixpath.basename(path_in(location))
-    for ending in _ARCHIVES:
-        parts = file.removesuffix(ending).rsplit("-", 2)
-        if file.endswith(ending) and len(parts) == 3:
-            return parts[0], parts[1], parts[2]
-    return None
-
-
-def _conda_package(entry: _Entry, label: str) -> CondaPackage:
-    stated = entry.name, entry.version, entry.build
-    parts = file_parts(entry.location)
-    name, version, build = parts or stated
-    line = entry.table.line
-    for what, own, in_file in zip(
-        ("name", "version", "build"), stated, parts or stated, strict=True
-    ):
-        if own and own != in_file:
-            problem = f"its file is {what} {in_file[:80]!r}, and the lock calls it {own[:80]!r}"
-            raise SpecError([Problem(problem, label, line, hint=_hint(label))])
-    if not (_NAME.fullmatch(name) and _BUILD.fullmatch(build)) or (
-        not _VERSION.fullmatch(version) and (parts or version)
-    ):
-        problem = f"{name[:80]!r} {version[:80]!r} is not a valid package of conda"
-        raise SpecError([Problem(problem, label, line, hint=_hint(label))])
-    purls = _list(entry.table.get("purls"), label, line)
-    file = LockedFile(
-        posixpath.basename(path_in(entry.location)),
-        _address(entry.location),
-        entry.sha256 if _SHA256.fullmatch(entry.sha256) else "",
-        _size(entry.table.get("size")),
-    )
-    return CondaPackage(
-        name=f"{CONDA_PREFIX}{name}",
-        version=f"{version}+{build}" if build else version,
-        index=channel_of(entry.location) if parts else None,
-        wheels=(),
-        source_only=False,
-        via=(),
-        place=entry.place,
-        source="" if parts else _address(entry.location),
-        file=file,
-        provides=tuple({canonicalize_name(name), *filter(None, map(_python_name, purls))}),
-    )
-
-
-def channel_of(location: str) -> str | None:
-    """Return the address of a package's channel without its scheme; None for a local file."""
-    match = re.fullmatch(r"https?://(.+)/(?:[a-z0-9]+-[a-z0-9_]+|noarch)/[^/]+", location)
-    return _address(f"https://{match[1]}").removeprefix("https://") if match else None
-
-
-def _address(location: str) -> str:
-    """Return an address without credentials; channels have tokens in paths, too (`/t/TOKEN/`)."""
-    return re.sub(r"/t/[^/]+(?=/|$)", "", without_login(location))
-
-
-def _python_name(purl: object) -> str:
-    """Return the distribution in `pkg:pypi/numpy@1.26?source=...`; empty for any other."""
-    match = re.match(r"pkg:pypi/([A-Za-z0-9][A-Za-z0-9._-]*)", _text(purl))
-    return canonicalize_name(match[1]) if match else ""
-
-
-def _python_package(entry: _Entry, selection: LockSelection) -> Package:
-    """Read a distribution that comes from an index of Python, an address or a folder."""
-    location = entry.location.removeprefix("direct+")
-    line = entry.table.line
-    version = selection.check_version(entry.version, entry.name, line)
-    filename = posixpath.basename(path_in(location))
-    sha256 = entry.sha256 if _SHA256.fullmatch(entry.sha256) else ""
-    address = _address(location)
-    is_wheel = filename.endswith(".whl")
-    is_archive = filename.endswith((".tar.gz", ".zip", ".tar.bz2", ".tgz"))
-    is_archive &= not location.startswith(("git+", "hg+", "svn+", "bzr+"))
-    return Package(
-        name=canonicalize_name(entry.name),
-        version=version,
-        index=None,
-        wheels=(Wheel(filename, address, sha256),) if is_wheel else (),
-        source_only=is_archive,
-        via=(),
-        place=entry.place,
-        source="" if is_wheel or is_archive else address,
-        sdist=Sdist(filename, address, sha256) if is_archive else None,
-    )
-
-
-def _check_names(packages: Sequence[Package], label: str) -> None:
-    """Raise `SpecError` if one environment has two packages of a name."""
-    first: dict[str, Package] = {}
-    for package in packages:
-        other = first.setdefault(package.name, package)
-        if other is not package:
-            name = package.name.removeprefix(CONDA_PREFIX)
-            places = f"{other.place} and {package.place}"
-            problem = f"one environment has two packages `{name}` ({places})"
-            raise SpecError([Problem(problem, label, hint=_hint(label))])
-
-
-def _unread(packages: Iterable[CondaPackage]) -> Iterator[Unread]:
-    """Yield the packages that are built on installation: nothing is known of them."""
-    for package in packages:
-        if package.source:
-            name = package.name.removeprefix(CONDA_PREFIX)
-            yield Unread(package.place, f"{name} is built from {package.source}, which is no file")
-
-
-# Values
-
-
-def _table(value: Value, label: str, name: str) -> Table:
-    if isinstance(value, Table):
-        return value
-    raise SpecError([Problem(f"`{name[:80]}` is not a table", label, hint=_hint(label))])
-
-
-def _tables(value: Value, label: str, name: str) -> list[Table]:
-    if value is None:
-        return []
-    tables = [item for item in value if isinstance(item, Table)] if isinstance(value, list) else []
-    if not isinstance(value, list) or len(tables) != len(value):
-        raise SpecError([Problem(f"`{name}` is not a list of tables", label, hint=_hint(label))])
-    return tables
-
-
-def _list(value: Value, label: str, line: int) -> list[Value]:
-    if value is None or isinstance(value, list):
-        return value or []
-    raise SpecError([Problem("this is not a list", label, line, hint=_hint(label))])
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _size(value: Value) -> int | None:
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,15}", value) else None
 
 
 def _minor(version: str) -> str:

@@ -26,7 +26,7 @@ from buildmatrix.base.parsing import version_or_none
 from buildmatrix.base.text import path_in, without_login
 from buildmatrix.base.toml import mapping, string, strings, tables, tool_table, written, written_key
 from buildmatrix.facts.inventory.conda import CONDA_PREFIX
-from buildmatrix.locks.condalock import channel_of, file_parts
+from buildmatrix.locks.conda_packages import channel_of, file_parts
 from buildmatrix.locks.lines import (
     address_of,
     byte_count,

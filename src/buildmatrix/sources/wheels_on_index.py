@@ -30,7 +30,7 @@ from buildmatrix.facts.inventory.model import (
 )
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.judge.unread import merge_causes
-from buildmatrix.locks.condalock import conda_distributions
+from buildmatrix.locks.conda_packages import conda_distributions
 from buildmatrix.locks.index.model import Need, WheelFacts, shares
 from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.model import Wheel
