@@ -1,7 +1,7 @@
 """Locks of conda packages: `conda-lock.yml` and `pixi.lock`, one environment on one platform.
 
 Formats: `conda_lock/lockfile/v1/models.py` of conda-lock (version 1); `rattler_lock/src/parse` of
-rattler (versions 4 to 6 of `pixi.lock`). Nothing is requested from a channel: the lock has name,
+rattler (versions 4 to 7 of `pixi.lock`). Nothing is requested from a channel: the lock has name,
 version, build, requirements, hash and size.
 """
 
@@ -55,7 +55,9 @@ CONDA_PLATFORMS = {"linux/amd64": "linux-64", "linux/arm64": "linux-aarch64"}
 LARGEST_LOCK = 16 << 20
 #: Packages of one environment; the largest real ones have 1,000.
 MOST_IN_ENVIRONMENT = 5_000
-_PIXI_VERSIONS = ("4", "5", "6")
+_PIXI_VERSIONS = ("4", "5", "6", "7")
+#: Keys of a package with its place; that of the second is `NAME[HASH] @ FOLDER`.
+_PIXI_KINDS = ("conda", "conda_source", "pypi")
 _PLATFORM = re.compile(r"(?:linux|osx|win|emscripten|wasi|freebsd|zos)-[a-z0-9_]+|noarch")
 #: Categories of conda-lock that are installed by default.
 _MAIN, _DEV = "main", "dev"
@@ -128,7 +130,8 @@ def locked_python(text: str, label: str, extras: frozenset[str], platform: str) 
         by_platform = table_of(environment.get("packages"), label, "packages")
         names = [
             text_of(value)
-            for part in by_platform.get(platform) or ()
+            for key in _platforms_of(document, by_platform, label, platform)[:1]
+            for part in by_platform.get(key) or ()
             if isinstance(part, Table)
             for value in part.values()
         ]
@@ -219,21 +222,25 @@ def _pixi(document: Table, selection: LockSelection, platform: str) -> _Environm
         raise SpecError([Problem(f"`{groups[0]}` is not a platform of conda", label, hint=hint)])
     by_platform = table_of(environment.get("packages"), label, "packages")
     title = f"environment `{name}` for {platform}"
-    if platform not in by_platform:
+    keys = _platforms_of(document, by_platform, label, platform, selection.target.backend)
+    if not keys:
         hint = f"it is for {listing(sorted(by_platform)) or 'none'}"
         raise SpecError([Problem(f"there is no {title}", label, environment.line, hint=hint)])
+    if len(keys) > 1:
+        problem = f"the {title} has several platforms of that kind: {listing(keys)}"
+        hint = "give each of them an environment of its own"
+        raise SpecError([Problem(problem, label, environment.line, hint=hint)])
     packages = tables_of(document.get("packages"), label, "packages")
     check_count(len(packages), label)
     by_key: dict[tuple[str, str], LockedEntry] = {}
     for table in packages:
         entry = _pixi_entry(table, label)
-        if by_key.setdefault((_kind(entry), entry.location), entry) is not entry:
+        if by_key.setdefault(_locate(table), entry) is not entry:
             problem = f"two packages have the file {without_token(entry.location)[:200]}"
             raise SpecError([Problem(problem, label, table.line, hint=HINT_PIXI)])
     chosen: dict[tuple[str, str], LockedEntry] = {}
-    for item in tables_of(by_platform[platform], label, platform):
-        kind = "conda" if "conda" in item else "pypi"
-        key = kind, text_of(item.get(kind))
+    for item in tables_of(by_platform[keys[0]], label, keys[0]):
+        key = _locate(item)
         if key not in by_key:
             problem = f"{title} has {without_token(key[1])[:200]}, which is not under `packages`"
             raise SpecError([Problem(problem, label, item.line, hint=HINT_PIXI)])
@@ -252,18 +259,46 @@ def _kind(entry: LockedEntry) -> str:
     return "conda" if entry.is_conda else "pypi"
 
 
+def _platforms_of(
+    document: Table, by_platform: Table, label: str, platform: str, backend: str = ""
+) -> list[str]:
+    """Return the keys of `by_platform` for a platform; since version 7 they are names.
+
+    A name may stand for machines with CUDA alone. Of several, pixi takes the one that fits.
+    """
+    has_cuda: dict[str, bool] = {}
+    for table in tables_of(document.get("platforms"), label, "platforms"):
+        name = text_of(table.get("name"))
+        if name in by_platform and (text_of(table.get("subdir")) or name) == platform:
+            virtual = map(text_of, list_of(table.get("virtual-packages"), label, table.line))
+            has_cuda[name] = any(text.startswith("__cuda=") for text in virtual)
+    if not has_cuda:
+        return [platform] if platform in by_platform else []
+    fitting = [name for name, cuda in has_cuda.items() if cuda == (backend == "cuda")]
+    return fitting if fitting and len(has_cuda) > 1 else list(has_cuda)
+
+
+def _locate(table: Table) -> tuple[str, str]:
+    """Return kind and place of a package; up to version 5 it has a `kind`, and `url` or `path`."""
+    kind = text_of(table.get("kind")) or next((kind for kind in _PIXI_KINDS if kind in table), "")
+    return kind, text_of(table.get(kind) or table.get("url") or table.get("path"))
+
+
 def _pixi_entry(table: Table, label: str) -> LockedEntry:
-    """Read an entry of `packages`; up to version 5 it has a `kind`, and `url` or `path`."""
-    kind = text_of(table.get("kind")) or ("conda" if "conda" in table else "pypi")
-    location = text_of(table.get(kind) or table.get("url") or table.get("path"))
-    if kind not in ("conda", "pypi") or not location:
+    """Read an entry of `packages`."""
+    kind, location = _locate(table)
+    if kind not in _PIXI_KINDS or not location:
         problem = "this package has neither `conda` nor `pypi` with its place"
         raise SpecError([Problem(problem, label, table.line, hint=HINT_PIXI)])
+    name = text_of(table.get("name"))
+    if kind == "conda_source":
+        name, _, location = location.partition(" @ ")
+        name = name.partition("[")[0]
     return LockedEntry(
         table,
         location,
-        kind == "conda",
-        text_of(table.get("name")),
+        kind != "pypi",
+        name,
         text_of(table.get("version")),
         text_of(table.get("build")),
         tuple(map(text_of, list_of(table.get("depends"), label, table.line))),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conda_locks import FORGE, PYTHON, conda_lock, package, pixi, wheel
+from rattler import LockFile
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import SpecError
@@ -24,10 +25,11 @@ def read(
     *environment: str,
     name: str = "pixi.lock",
     platform: str = "linux/amd64",
+    backend: str = "cpu",
     **selected: frozenset[str],
 ) -> Lock:
     (folder / name).write_text(text)
-    target = replace(bare_target("cpu", "cpu", "any"), python="3.12", platform=platform)
+    target = replace(bare_target(backend, backend, "any"), python="3.12", platform=platform)
     selection = LockSelection(folder / name, name, target, frozenset(environment), **selected)
     return read_conda_lock(selection)[0]
 
@@ -88,6 +90,85 @@ def test_earlier_versions_have_a_kind_and_a_url(tmp_path: Path, version: str) ->
         "conda:python": "3.12.7+hc5c86c4_0_cpython",
     }
     assert [item.name for item in lock.packages] == ["demo"]
+
+
+#: As pixi 0.67 writes it: platforms have names, and packages that are built have hashes.
+SEVENTH = f"""\
+version: 7
+platforms:
+- name: linux-64
+  virtual-packages:
+  - __glibc=2.28
+- name: gpu
+  subdir: linux-64
+  virtual-packages:
+  - __cuda=12.9
+- name: osx-arm64
+environments:
+  default:
+    channels:
+    - url: {FORGE}/
+    packages:
+      gpu:
+      - conda: {FORGE}/linux-64/a-1-0.conda
+      - conda: {FORGE}/linux-64/b-1-cuda12_0.conda
+      linux-64:
+      - conda: {FORGE}/linux-64/a-1-0.conda
+      - conda_source: tool[758e66f8] @ ./tool
+      - pypi: {URL}
+  test:
+    channels:
+    - url: {FORGE}/
+    packages:
+      gpu:
+      - conda: {FORGE}/linux-64/b-1-cuda12_0.conda
+      osx-arm64:
+      - conda: {FORGE}/linux-64/a-1-0.conda
+packages:
+- conda: {FORGE}/linux-64/a-1-0.conda
+  sha256: {"a" * 64}
+- conda: {FORGE}/linux-64/b-1-cuda12_0.conda
+  sha256: {"b" * 64}
+- conda_source: tool[758e66f8] @ ./tool
+  depends:
+  - a >=1
+- pypi: {URL}
+  name: demo
+  version: '1.0'
+  sha256: {"c" * 64}
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "backend", "platform"),
+    [
+        ("default", "cpu", "linux-64"),
+        ("default", "cuda", "gpu"),
+        ("test", "cpu", "gpu"),
+        ("test", "cuda", "gpu"),
+    ],
+)
+def test_the_seventh_version_has_what_rattler_reads(
+    tmp_path: Path, environment: str, backend: str, platform: str
+) -> None:
+    lock = read(tmp_path, SEVENTH, environment, backend=backend)
+    theirs = LockFile.from_path(tmp_path / "pixi.lock").environment(environment)
+    assert theirs is not None
+    (found,) = (item for item in theirs.platforms() if str(item.name) == platform)
+    assert {item.source or item.file.url for item in lock.conda if item.file} | {
+        item.wheels[0].url for item in lock.packages
+    } == {item.location for item in theirs.packages(found) or ()}
+    if platform == "linux-64":
+        assert locked(lock) == {"conda:a": "1+0", "conda:tool": ""}
+        assert [item.why for item in lock.unread] == ["tool is built from ./tool, which is no file"]
+
+
+def test_platforms_that_fit_alike_are_refused(tmp_path: Path) -> None:
+    text = SEVENTH.replace("- __glibc=2.28", "- __cuda=13")
+    assert locked(read(tmp_path, text, "test")) == {"conda:b": "1+cuda12_0"}
+    assert "has several platforms of that kind: linux-64, gpu" in refused(tmp_path, text)
+    text = SEVENTH.replace("subdir: linux-64", "subdir: win-64")
+    assert "there is no environment `test` for linux-64" in refused(tmp_path, text, "test")
 
 
 def test_each_environment_is_installed_alone(tmp_path: Path) -> None:
@@ -192,7 +273,7 @@ HOSTILE: dict[str, tuple[str | Callable[[], str], str]] = {
     "not YAML": ("a: [", "this is no lock"),
     "a list": ("- a\n", "it is not a table"),
     "nothing": ("", "it is not a table"),
-    "a later version": ("version: 7\n", "`version` is 7, and only 4, 5, 6 can be read"),
+    "a later version": ("version: 8\n", "`version` is 8, and only 4, 5, 6, 7 can be read"),
     "no version": ("environments: {}\n", "`version` is None"),
     "aliases": (ALIASES, "pixi.lock:2:4: this is no lock: anchors and aliases"),
     "no environments": ("version: 6\npackages: []\n", "`environments` is not a table"),
