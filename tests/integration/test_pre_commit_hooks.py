@@ -17,7 +17,8 @@ pytestmark = pytest.mark.network
 
 #: What a clone has that is needed to install from it.
 PARTS = (
-    "src", "templates", "docs", "pyproject.toml", "README.md", "LICENSE", ".pre-commit-hooks.yaml",
+    "src", "templates", "docs", "tools", "pyproject.toml", "README.md", "LICENSE",
+    ".pre-commit-hooks.yaml",
 )  # fmt: skip
 SPEC = """\
 schema = 1
