@@ -22,7 +22,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import backend_build, distribution
 from buildmatrix.catalogue.releases import runtime_of_build
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.condalock import locked_pythons
+from buildmatrix.locks.condalock import DEFAULT_ENVIRONMENT, locked_pythons
 from buildmatrix.locks.model import CondaPackage, LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
@@ -46,8 +46,6 @@ _FOLDERS = ("", "locks", "uv.lock.d", "requirements")
 #: How accelerators are called beside the names of the catalogue. What `gpu` is, the files say.
 _NAMES = {"cu": "cuda", "cpuonly": "cpu", "torch-cpu": "cpu"}
 _ANY = "gpu"
-#: The environment that pixi installs where none is named.
-_DEFAULT = "default"
 _WORD = re.compile(r"([a-z]+)(\d*)")
 #: A toolkit in the address of an index: `/whl/cu128/`, `cuda13.0-ubi9`, `rocm7.14`.
 _TOOLKIT = re.compile(r"(?<![a-z])(cu|cuda|rocm)(\d{1,3}(?:\.\d{1,3})?)(?![0-9])")
@@ -325,13 +323,13 @@ class _LockReader:
 
         def rank(part: LockedPart) -> tuple[bool, bool, int]:
             is_named = self._find_backend(part.name) is not None
-            return not is_named, part.name != _DEFAULT, len(part.name)
+            return not is_named, part.name != DEFAULT_ENVIRONMENT, len(part.name)
 
         for part in sorted(parts, key=rank):
             if complaint := kinds.ENVIRONMENT.complaint(part.name):
                 project.leave_open(part, f"its name {complaint}", is_usable=False)
                 continue
-            is_usual = part.name == _DEFAULT or len(parts) == 1
+            is_usual = part.name == DEFAULT_ENVIRONMENT or len(parts) == 1
             self._take(part, part.name, project, is_usual=is_usual)
 
     def _plain_twin(

@@ -61,7 +61,8 @@ _PIXI_KINDS = ("conda", "conda_source", "pypi")
 _PLATFORM = re.compile(r"(?:linux|osx|win|emscripten|wasi|freebsd|zos)-[a-z0-9_]+|noarch")
 #: Categories of conda-lock that are installed by default.
 _MAIN, _DEV = "main", "dev"
-_DEFAULT = "default"
+#: The environment that pixi installs if none is named.
+DEFAULT_ENVIRONMENT = "default"
 
 
 class _Environment(Struct, frozen=True):
@@ -205,7 +206,10 @@ def _pixi_environment(document: Table, label: str, extras: frozenset[str]) -> tu
     if len(extras) > 1:
         raise SpecError([Problem("name one environment, as each is installed alone", label)])
     wanted = next(
-        iter(extras), _DEFAULT if _DEFAULT in names or len(names) != 1 else next(iter(names))
+        iter(extras),
+        DEFAULT_ENVIRONMENT
+        if DEFAULT_ENVIRONMENT in names or len(names) != 1
+        else next(iter(names)),
     )
     if wanted not in names:
         hint = f"environments here: {listing(sorted(environments)) or 'none'}"
@@ -253,10 +257,6 @@ def _pixi(document: Table, selection: LockSelection, platform: str) -> _Environm
 def _names(document: Table) -> Iterable[str]:
     environments = document.get("environments")
     return environments if isinstance(environments, Table) else ()
-
-
-def _kind(entry: LockedEntry) -> str:
-    return "conda" if entry.is_conda else "pypi"
 
 
 def _platforms_of(
@@ -321,13 +321,13 @@ def _conda_lock(document: Table, selection: LockSelection, platform: str) -> _En
     if platform not in platforms:
         hint = f"it is for {listing(sorted(platforms)) or 'none'}"
         raise SpecError([Problem(f"it has no package for {platform}", label, hint=hint)])
-    entries: dict[tuple[str, str], LockedEntry] = {}
+    entries: dict[tuple[bool, str], LockedEntry] = {}
     for table in tables:
         category = canonicalize_name(text_of(table.get("category")) or _MAIN)
         if table.get("platform") != platform or category not in {_MAIN, *chosen.groups}:
             continue
         entry = _conda_lock_entry(table, label)
-        entries.setdefault((_kind(entry), entry.location), entry)
+        entries.setdefault((entry.is_conda, entry.location), entry)
     metadata = document.get("metadata")
     sources = metadata.get("sources") if isinstance(metadata, Table) else None
     names = map(text_of, sources) if isinstance(sources, list) else ()
