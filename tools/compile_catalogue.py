@@ -15,7 +15,7 @@ import msgspec
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompileCatalogue(BuildHookInterface):  # type: ignore[type-arg]
+class CompileCatalogue(BuildHookInterface):
     """Writes `catalogue/data.msgpack`: name → content of each data file."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ _CACHE_LIMIT = 128 << 20
 
 
 class AuditedTarget(Struct, frozen=True):
-    """Results for one target, by the rules alone."""
+    """Results of the rules for one target."""
 
     #: Those of its lock, with what wheels and source distributions add.
     packages: tuple[Package, ...]

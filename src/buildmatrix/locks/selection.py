@@ -159,8 +159,10 @@ def marker_holds(
 @lru_cache(maxsize=4096)
 def _names(marker: str) -> frozenset[str]:
     """Return the extras and groups that a marker names, normalized."""
-    found = (*_EXTRA.finditer(marker), *_MEMBER.finditer(marker))
-    return frozenset(canonicalize_name(text) for match in found for text in match.groups() if text)
+    matches = (*_EXTRA.finditer(marker), *_MEMBER.finditer(marker))
+    return frozenset(
+        canonicalize_name(text) for match in matches for text in match.groups() if text
+    )
 
 
 # A walk over a lock asks for the same markers again and again; conflicts of uv make them long.

@@ -268,8 +268,7 @@ def _describe_signal(code: int) -> str:
 # Rung `cold-start`
 
 
-#: Seconds for one container; after which a framework is not started again; for all starts within
-#: one container.
+#: Seconds: for one container; before the last start of a framework; for all starts in a container.
 START_EACH_S, START_BUDGET_S, START_WITHIN_S = 300, 600, 1_800
 #: Limitation of times from a pod.
 NOT_FROM_WITHIN = (

@@ -348,7 +348,7 @@ def skip(case: ET.Element, why: str) -> None:
 
 
 def render_suites(suites: list[Suite], time: datetime | None) -> str:
-    """All suites as one text; `time` is when the tests ran, as Ant asks for it."""
+    """Return all suites as one text; Ant's schema requires the `time` of the run."""
     root = ET.Element("testsuites")
     for suite in suites:
         _append_suite(root, suite, time)
@@ -403,7 +403,7 @@ def render_junit(
 
     Args:
         report: what to render.
-        time: when the tests ran, as Ant asks for it.
+        time: time of the run, which Ant's schema requires.
         root: the folder that the paths in it start from; absolute.
         top: the root of the repository, which paths in the document start from; absolute.
     """

@@ -50,10 +50,10 @@ def describe_driver(root: Path = Path("/")) -> Mapping[str, Edits]:
     `root` stands for the machine's root folder.
     """
     nodes = {f"/dev/{name}": str(root / "dev" / name) for name in _nodes(root)}
-    found = next(_drivers(root), None) if nodes else None
-    if found is None:
+    driver = next(_drivers(root), None) if nodes else None
+    if driver is None:
         return {}
-    folder, version = found
+    folder, version = driver
     mounts = {
         f"{_INSIDE}/{path.name}": str(path.resolve())
         for path in sorted(folder.iterdir())

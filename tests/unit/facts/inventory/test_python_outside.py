@@ -150,10 +150,10 @@ def test_a_module_in_a_folder_that_a_pth_file_names_is_found(tmp_path: Path) -> 
     for pth, missing in (("behind/packages\n", {"gone"}), ("behind\n", {"cutlass.base", "gone"})):
         imports(site, {"pkg": files, "dsl": {**behind, "dsl.pth": pth}})
         with DirectoryTree(tmp_path) as tree:
-            found = collect(tree).python_imports
-        assert {one.module for one in found if one.how == "missing"} == missing
-        led = {(one.module, one.provider) for one in found if one.how == "imported"}
-        assert led == ({("cutlass.base", "dsl==1.0")} if missing == {"gone"} else set())
+            statements = collect(tree).python_imports
+        assert {one.module for one in statements if one.how == "missing"} == missing
+        providers = {(one.module, one.provider) for one in statements if one.how == "imported"}
+        assert providers == ({("cutlass.base", "dsl==1.0")} if missing == {"gone"} else set())
 
 
 def test_calls_that_an_import_does_not_make_or_survives_are_none(tmp_path: Path) -> None:
