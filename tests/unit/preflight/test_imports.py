@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 import sys
@@ -69,6 +70,24 @@ def test_each_module_and_entry_point_is_imported_by_itself(site: Path) -> None:
     }
     assert checks["torn"].message == "RuntimeError: torn"
     assert checks["torn"].values["distribution"] == "torn"
+
+
+def test_what_was_installed_without_bytecode_is_compiled_once_and_not_in_the_image(
+    site: Path,
+) -> None:
+    install(site, "shared", "")
+    asks = "import os, shared\nassert os.path.exists(shared.__cached__), 'compiled each time'\n"
+    install(site, "first", asks)
+    install(site, "second", asks)
+    assert {check.state for check in imported(site).values()} == {"passed"}
+    assert not list(site.rglob("*.pyc"))
+
+
+def test_bytecode_of_the_image_is_used_where_it_is(site: Path) -> None:
+    install(site, "shared", "")
+    install(site, "asks", f"import shared\nassert shared.__cached__.startswith({str(site)!r})")
+    compileall.compile_dir(site, quiet=2)
+    assert {check.state for check in imported(site).values()} == {"passed"}
 
 
 def test_the_function_of_an_entry_point_may_be_in_a_submodule(site: Path) -> None:

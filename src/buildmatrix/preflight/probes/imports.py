@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from importlib.machinery import PathFinder
 
 from buildmatrix.preflight.probes.bounded import (
     measure_container_memory,
@@ -30,6 +32,8 @@ from buildmatrix.preflight.probes.bounded import (
 SECONDS, MEMORY = read_options()["seconds"], 4 << 30
 #: Installed top-level modules.
 INSTALLED: set[str] = set()
+#: Environment of import processes.
+ENVIRONMENT = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
 #: Prefix of an import process's error report.
 FAILURE = read_options()["mark"] + "error "
 CHILD = """
@@ -103,9 +107,7 @@ def run_import(name: str, debug: bool = False) -> tuple[int, str, str]:
     """Return exit code, end of the output, and why it was killed."""
     module, _, attribute = name.partition(":")
     source = CHILD.format(module=module, attribute=attribute, mark=FAILURE)
-    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
-    if debug:
-        env["LD_DEBUG"] = "libs"
+    env = dict(ENVIRONMENT, LD_DEBUG="libs") if debug else ENVIRONMENT
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-c", source],
@@ -138,6 +140,13 @@ def watch(process: subprocess.Popen[bytes]) -> str:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return killed
+
+
+def has_bytecode() -> bool:
+    """True if most installed modules were compiled when they were installed."""
+    specs = [PathFinder.find_spec(module) for module in INSTALLED]
+    cached = [spec.cached for spec in specs if spec and spec.cached]
+    return 2 * sum(map(os.path.exists, cached)) >= len(cached)
 
 
 def parse_failure(text: str) -> dict[str, str]:
@@ -212,8 +221,17 @@ def main() -> None:
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
     # In parallel, one per CPU with 2 GiB of free memory.
     _, free = measure_container_memory()
-    with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))) as pool:
-        list(pool.map(check, items))
+    workers = max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))
+    compiled = tempfile.mkdtemp()
+    if not has_bytecode():
+        # Each process would compile again what the ones before it compiled.
+        ENVIRONMENT["PYTHONPYCACHEPREFIX"] = compiled
+        del ENVIRONMENT["PYTHONDONTWRITEBYTECODE"]
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(check, items))
+    finally:
+        shutil.rmtree(compiled, ignore_errors=True)
 
 
 main()
