@@ -140,7 +140,15 @@ def comparable(files: dict[str, Entry]) -> dict[str, Entry]:
     return kept
 
 
-@pytest.mark.parametrize("target", ["cuda12.8-py311-server", "oneapi2025.0-py311-server"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        # A base without Python.
+        "cuda12.8-py311-server",
+        # A base with Python: test_project_lock_real.py compares what both engines install there.
+        pytest.param("oneapi2025.0-py311-server", marks=pytest.mark.weekly),
+    ],
+)
 def test_docker_and_this_engine_make_the_same_image_of_one_lock(
     project: Path, buildmatrix: Buildmatrix, target: str
 ) -> None:
