@@ -7,11 +7,10 @@ text is replaced; one in other files is replaced up to the end of its string, wh
 
 from __future__ import annotations
 
-import bz2
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,20 +25,10 @@ from buildmatrix.engines.oci.installation import (
     launcher,
     site_packages,
 )
-from buildmatrix.facts.trees.archive import (
-    INFLATION_ALLOWANCE,
-    MAX_INFLATION,
-    BoundedStream,
-    OpenFile,
-    Slice,
-    SliceReader,
-    Spool,
-    iter_decompressed,
-)
+from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.base import Closing
-from buildmatrix.facts.trees.decompression import StreamDecompressor
-from buildmatrix.facts.trees.tar import TarMember, members
-from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.facts.trees.conda import package_members
+from buildmatrix.facts.trees.tar import TarMember
 from buildmatrix.images.layers import LayerEntry, sort_key
 from buildmatrix.locks.model import CondaPackage
 
@@ -66,7 +55,7 @@ class InstalledCondaPackage(Closing):
         try:
             with archive.open("rb") as file:
                 blob = Slice(OpenFile(file.fileno()), 0, archive.stat().st_size)
-                self._members = _members(blob, self._spool)
+                self._members = package_members(blob, self._spool)
             self._index = self._json("info/index.json")
             self._package = package
             version = f"{self._index.get('version')}+{self._index.get('build')}"
@@ -190,33 +179,6 @@ class InstalledCondaPackage(Closing):
         except (ValueError, RecursionError) as error:
             raise UndecidedError(f"its {name} is not JSON") from error
         return mapping(value)
-
-
-def _members(blob: Slice, spool: Spool) -> dict[str, TarMember]:
-    """Return the members of a package by name, from its one archive or its two."""
-    archives: Iterable[Slice] = [blob]
-    if blob.read(0, 2) == b"PK":
-        with WheelTree(blob, located=str) as tree:
-            names = [entry.name for entry in tree.entries if entry.name.endswith(".tar.zst")]
-            placed = [tree.place(name) for name in names if name.startswith(("info-", "pkg-"))]
-        if any(entry.compressed != entry.size for entry, _ in placed):
-            raise UndecidedError("its archives are compressed twice")
-        archives = [Slice(blob, start, entry.size) for entry, start in placed]
-    found: dict[str, TarMember] = {}
-    for archive in archives:
-        for member in members(_unpacked(archive, spool)):
-            original = found.get(member.target) if member.kind == "hardlink" else None
-            found[member.name.removeprefix("./")] = original or member
-    return found
-
-
-def _unpacked(archive: Slice, spool: Spool) -> Slice:
-    if archive.read(0, 3) != b"BZh":
-        return spool.store(iter_decompressed(archive))
-    stream = StreamDecompressor(SliceReader(archive), bz2.BZ2Decompressor)
-    most = INFLATION_ALLOWANCE + MAX_INFLATION * archive.size
-    limit = f"{MAX_INFLATION} times its size: a bomb"
-    return spool.store(iter(BoundedStream(stream, most, limit, (EOFError, OSError, ValueError))))
 
 
 def _with_prefix(data: Slice, old: bytes, is_text: bool) -> Iterator[bytes]:
