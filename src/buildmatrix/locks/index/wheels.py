@@ -7,22 +7,17 @@ import os
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from packaging.utils import InvalidWheelFilename, canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.base.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
 from buildmatrix.base.text import size
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
-from buildmatrix.facts.inventory.model import Distribution
 from buildmatrix.facts.trees.base import Closing, Unreadable, reason
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.images.store.facts import file_digest
@@ -36,6 +31,7 @@ from buildmatrix.locks.index.model import (
     content_key,
     place_key,
 )
+from buildmatrix.locks.index.names import apply_file_version, check_name
 from buildmatrix.locks.model import LockedFile, SourceFacts, Wheel
 from buildmatrix.net.addresses import parse
 
@@ -93,9 +89,9 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                return _apply_file_version(self._read_local(wheel, path, depth, most))
+                return apply_file_version(self._read_local(wheel, path, depth, most))
             facts = self._find_cached(wheel, depth, most)
-            return _apply_file_version(facts or self._read_remote(wheel, depth, most))
+            return apply_file_version(facts or self._read_remote(wheel, depth, most))
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
@@ -110,7 +106,7 @@ class WheelReader:
             return None
         with suppress(UndecidedError):
             facts = self._find_cached(wheel, depth, most)
-            return _apply_file_version(facts) if facts is not None else None
+            return apply_file_version(facts) if facts is not None else None
         return None
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
@@ -297,7 +293,7 @@ def _check_cached(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
             f"{wheel.filename} has {facts.size} bytes, and the lock says {wheel.size}: it is"
             " another file than the one that was locked"
         )
-    _check_name(wheel.filename, facts)
+    check_name(wheel.filename, facts)
     return facts
 
 
@@ -335,7 +331,7 @@ def _make_facts(
         members=reading.members,
         bytes_read=bytes_read,
     )
-    _check_name(wheel.filename, facts)
+    check_name(wheel.filename, facts)
     return facts
 
 
@@ -384,81 +380,6 @@ def _collect(wheel: Path | Bytes) -> Reading:
 
     with WheelTree(wheel) as tree:
         return Reading(collect(tree), tree.members)
-
-
-def _check_name(filename: str, facts: WheelFacts) -> None:
-    """Raise UndecidedError for a wheel whose metadata have another name than the file."""
-    try:
-        plain, label = split_variant(filename)
-        name, version, _, _ = parse_wheel_name(plain)
-    except (InvalidWheelFilename, InvalidVersion) as error:
-        raise UndecidedError(f"{filename} is not a valid name of a wheel: {error}") from error
-    # Metadata of bundled libraries are deeper, and not about the wheel.
-    distributions = [
-        distribution
-        for distribution in facts.inventory.distributions
-        if distribution.path.endswith(".dist-info") and "/" not in distribution.path
-    ]
-    if not distributions:
-        raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is not a wheel")
-    if all(_is_called(distribution, name, version) for distribution in distributions):
-        _check_label(filename, label, distributions)
-        return
-    names = ", ".join(
-        f"{distribution.name} {distribution.version}" for distribution in distributions[:3]
-    )
-    raise UndecidedError(
-        f"{filename} holds {names} by its own metadata, not {name} {version}; installers refuse it"
-    )
-
-
-def _check_label(filename: str, label: str | None, distributions: Sequence[Distribution]) -> None:
-    """Raise UndecidedError for a variant whose metadata have another label than its name."""
-    labels = {item.variant.label if item.variant is not None else None for item in distributions}
-    if label is not None and labels != {label}:
-        own = ", ".join(sorted(name or "no variant" for name in labels))
-        raise UndecidedError(
-            f"{filename} is the variant {label} by its name, and {own} by its own metadata"
-        )
-
-
-def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
-    """Return True if metadata fit a file name; they may lack its local version (pip, uv)."""
-    own = version_or_none(distribution.version)
-    return canonicalize_name(distribution.name) == name and (
-        own == version or own == parse_version(version.public)
-    )
-
-
-def _apply_file_version(facts: WheelFacts) -> WheelFacts:
-    """Return the facts under the file name's version, if the metadata lack its local part."""
-    _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
-    inventory = facts.inventory
-    renamed = {
-        item.owner: f"{item.name}=={version}"
-        for item in inventory.distributions
-        if version.local is not None and "+" not in item.version and "/" not in item.path
-    }
-    if not renamed:
-        return facts
-    changes: dict[str, Any] = {}
-    for table in fields(inventory):
-        rows = getattr(inventory, table.name)
-        if not isinstance(rows, tuple):
-            continue
-        changed = []
-        for row in rows:
-            new = {
-                key: renamed[own]
-                for key in ("owner", "provider")
-                if key in getattr(row, "__dataclass_fields__", ())
-                and (own := getattr(row, key)) in renamed
-            }
-            if isinstance(row, Distribution) and row.owner in renamed:
-                new = {"version": str(version)}
-            changed.append(replace(row, **new) if new else row)
-        changes[table.name] = tuple(changed)
-    return replace(facts, inventory=replace(inventory, **changes))
 
 
 class _LocalWheel(Closing):
