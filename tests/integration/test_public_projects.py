@@ -59,6 +59,7 @@ def run(
                 *("--no-progress", "audit", audit["source"]),
                 *("--python", audit.get("python", project["python"]), *backends),
                 *("--no-vulnerabilities", "--format", "json", "-o", str(folder / "report.json")),
+                *(() if project.keys() & {"release", "index"} else ("--offline",)),
             ]
         )
     assert isinstance(ended.value.code, int)

@@ -26,8 +26,15 @@ from buildmatrix.commands.audit_symbols import (
     take_affordable,
     tell_more,
 )
-from buildmatrix.commands.audit_target import AuditWork, Merger, judge_target, link_tables, start
-from buildmatrix.facts.inventory.model import Inventory, Stats, Unread
+from buildmatrix.commands.audit_target import (
+    AuditWork,
+    Merger,
+    judge_target,
+    link_tables,
+    list_failures,
+    start,
+)
+from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.judge.acceptance import fails
 from buildmatrix.judge.certainty import DECISIVE, Gain
@@ -369,11 +376,7 @@ class AuditRun:
         """Return the cost of reading all wheels, and their unread parts."""
         readings = self.readings
         facts = readings.facts.values()
-        failed = merge_causes(
-            Unread(wheel.filename, readings.failures[name])
-            for name, wheel in self._wheels.items()
-            if name in readings.failures
-        )
+        failed = merge_causes(list_failures(self._wheels.values(), readings))
         return Inventory(
             unread=(
                 *failed,
@@ -395,4 +398,4 @@ class AuditRun:
 
 
 def _find_needs(facts: Mapping[str, WheelFacts]) -> dict[str, Need]:
-    return {name: Need.of(item.size, item.members) for name, item in facts.items()}
+    return {name: Need.of_facts(item) for name, item in facts.items()}

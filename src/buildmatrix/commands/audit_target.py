@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -27,9 +28,11 @@ from buildmatrix.judge.certainty import (
 from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.evidence import HELD
+from buildmatrix.judge.findings import finding
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import (
     Wheels,
+    is_from_known_channel,
     known_conda_packages,
     resolve_wheels,
     wheels,
@@ -38,10 +41,11 @@ from buildmatrix.judge.locks import (
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
 from buildmatrix.judge.unread import source_verdicts, unread_rests
-from buildmatrix.locks.conda_packages import conda_distributions
+from buildmatrix.locks.conda_packages import conda_distributions, is_conda_file
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Readings, key
-from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
+from buildmatrix.locks.index.wheels import local_path
+from buildmatrix.locks.model import CondaPackage, Lock, LockedFile, Package
 from buildmatrix.locks.requires import add_askers, find_missing
 from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.sources.resolved import Resolved
@@ -61,7 +65,7 @@ class AuditWork(Struct):
 
     resolved: Resolved
     #: The wheel that an installer takes, by distribution; why none is taken, for the others.
-    wheels: Mapping[str, Wheel]
+    wheels: Mapping[str, LockedFile]
     without_wheel: Mapping[str, str]
     #: By the rules alone: policy, waivers and baseline are applied at the end.
     findings: tuple[Finding, ...] = ()
@@ -95,7 +99,12 @@ class AuditWork(Struct):
 def start(resolved: Resolved) -> AuditWork:
     """One target before anything of it was read."""
     chosen = chosen_wheels(resolved)
-    return AuditWork(resolved, chosen.wheels, chosen.without_wheel)
+    files = {
+        package.name: _absolute(package.file, resolved.lock.path)
+        for package in _conda_files(resolved.lock)
+        if package.file is not None and package.file.url
+    }
+    return AuditWork(resolved, {**chosen.wheels, **files}, chosen.without_wheel)
 
 
 class Merger:
@@ -111,11 +120,7 @@ class Merger:
         names = [item for item in work.keys if item in readings.facts]
         parts = [readings.facts[item] for item in names]
         identity = tuple((name, readings.facts[name].depth) for name in names)
-        unread = tuple(
-            Unread(wheel.filename, readings.failures[key(wheel)])
-            for wheel in work.wheels.values()
-            if key(wheel) in readings.failures
-        )
+        unread = tuple(list_failures(work.wheels.values(), readings))
         merged = self._merged_sets.get(identity)
         if merged is None:
             paths = self._paths.setdefault(tuple(names), MergedPaths())
@@ -170,7 +175,8 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     merged = merger.merged(work, readings)
     environment = marker_environment(target)
     lock = add_askers(lock, merged.inventory.distributions, environment)
-    work.added = (*lock.unread, *_unknown_channels(lock, judge.catalogue))
+    unanswered = tuple(_find_unanswered(work, readings, judge.catalogue))
+    work.added = (*lock.unread, *_list_unknown(unanswered))
     if lock.is_completed:
         late = installed_environment(target)
         work.added += tuple(
@@ -189,11 +195,6 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     )
     work.resolved = replace(work.resolved, lock=lock)
     conda = known_conda_packages(lock, judge.catalogue)
-    unread |= {
-        package.name: package.file.size
-        for package in conda
-        if isinstance(package, CondaPackage) and package.file and package.file.size is not None
-    }
     merged = _add_conda(merged, conda, judge)
     subject = wheels(
         target,
@@ -224,7 +225,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         subject, (*deepened, *source_verdicts(subject)), facts, unread
     )
     hidden = unread_rests(subject, work.verdicts, left_open, work.totals.download)
-    work.findings += tuple(hidden)
+    work.findings += (*hidden, *_note_unanswered(subject, unanswered))
     installed = {
         name: sum(member.size for member in wheel_facts.members)
         for name, wheel_facts in facts.items()
@@ -239,8 +240,71 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
 _NAMED = 5
 
 
+def _conda_files(lock: Lock) -> Iterator[CondaPackage]:
+    """Yield the packages of conda that are files."""
+    for package in lock.conda:
+        if isinstance(package, CondaPackage) and package.file is not None and not package.source:
+            yield package
+
+
+def _absolute(file: LockedFile, lock: Path) -> LockedFile:
+    """Return a file whose path is relative to its lock with one that is not."""
+    path = local_path(file.url)
+    if path is None or path.is_absolute():
+        return file
+    return replace(file, url=str(lock.parent.absolute() / path))
+
+
+def list_failures(files: Iterable[LockedFile], readings: Readings) -> Iterator[Unread]:
+    """Yield the files that could not be read.
+
+    Packages of conda whose channel did not answer are judged by their names.
+    """
+    for file in files:
+        name = key(file)
+        is_named = is_conda_file(file.filename) and name in readings.unanswered
+        if name in readings.failures and not is_named:
+            yield Unread(file.filename, readings.failures[name])
+
+
+class _Unanswered(Struct, frozen=True):
+    """Packages of one channel of which nothing could be read."""
+
+    #: Empty for an address that is not one of a channel.
+    channel: str
+    #: Why the first of them could not be read.
+    why: str
+    packages: tuple[CondaPackage, ...]
+    #: True if each shows in name, build or requirements whose it is.
+    is_named: bool
+
+    @property
+    def names(self) -> str:
+        return listing((item.name.removeprefix(CONDA_PREFIX) for item in self.packages), _NAMED)
+
+
+def _find_unanswered(
+    work: AuditWork, readings: Readings, catalogue: Catalogue
+) -> Iterator[_Unanswered]:
+    """Yield the packages that no server gave, by channel; those without a name to judge apart."""
+    groups: dict[tuple[str, bool], list[CondaPackage]] = {}
+    whys: dict[str, str] = {}
+    for package in _conda_files(work.resolved.lock):
+        name = key(work.wheels[package.name]) if package.name in work.wheels else ""
+        if name and name not in readings.unanswered:
+            continue
+        is_named = is_from_known_channel(package, catalogue) or (
+            distribution(package.name, package.version, catalogue) is not None
+        )
+        groups.setdefault((package.index or "", is_named), []).append(package)
+        whys[package.name] = readings.failures.get(name, "the lock does not say where it is")
+    for (channel, is_named), packages in sorted(groups.items()):
+        yield _Unanswered(channel, whys[packages[0].name], tuple(packages), is_named)
+
+
 def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged:
-    distributions = conda_distributions(conda)
+    present = {item.name for item in merged.inventory.distributions}
+    distributions = conda_distributions(item for item in conda if item.name not in present)
     if not distributions:
         return merged
     declared = judge.evidence(Inventory(distributions=distributions))
@@ -250,25 +314,32 @@ def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged
     return replace(merged, inventory=inventory, evidence=(*merged.evidence, *declared))
 
 
-def _unknown_channels(lock: Lock, catalogue: Catalogue) -> Iterator[Unread]:
-    """Yield channels whose packages need not say whose they are, and packages without a channel."""
-    unknown: dict[str, list[CondaPackage]] = {}
-    for package in lock.conda:
-        if not isinstance(package, CondaPackage) or package.file is None or package.source:
-            continue
-        channel = package.index or ""
-        if catalogue.channels.find(channel):
-            continue
-        if distribution(package.name, package.version, catalogue) is None:
-            unknown.setdefault(channel, []).append(package)
-    for channel, packages in sorted(unknown.items()):
-        names = listing((item.name.removeprefix(CONDA_PREFIX) for item in packages), _NAMED)
-        origin = f"come from {channel}, whose" if channel else "are local files, whose"
-        yield Unread(
-            packages[0].place,
-            f"{names} {origin} contents the lock does not show; create the environment and run "
-            "`buildmatrix scan dir:PREFIX`",
-        )
+def _list_unknown(unanswered: Iterable[_Unanswered]) -> Iterator[Unread]:
+    """Yield the channels with packages whose names do not show whose they are."""
+    for group in unanswered:
+        if not group.is_named:
+            yield Unread(
+                group.packages[0].place,
+                f"{group.names} come from {group.channel or 'an unknown channel'}, and nothing of "
+                f"them was read ({group.why}); create the environment and run "
+                "`buildmatrix scan dir:PREFIX`",
+            )
+
+
+def _note_unanswered(wheels: Wheels, unanswered: Iterable[_Unanswered]) -> Iterator[Finding]:
+    """Yield a note for each channel whose packages are judged without their files."""
+    for group in unanswered:
+        if group.is_named:
+            verb = "is" if len(group.packages) == 1 else "are"
+            yield finding(
+                "BM902",
+                wheels,
+                f"{group.names} of {group.channel or 'an unknown channel'} {verb} judged by name "
+                f"and build alone, as nothing was read ({group.why})",
+                severity="note",
+                path=group.channel,
+                by_path=True,
+            )
 
 
 def _with_depth(

@@ -172,6 +172,8 @@ def gains(wheels: Wheels, verdicts: Mapping[str, Verdict]) -> Mapping[str, Gain]
                 return "detail" if left.has_more else None
             if match.weight == "strong" and match.kind in WHOLE and is_unfit:
                 return None
+        if wheels.is_from_known_channel(verdict.name) and not is_unfit:
+            return "evidence" if left.has_more else None
         if verdict.may_be == "broken" and left.python:
             # An import that survives the failure would not be broken by it.
             return "verdict"

@@ -51,6 +51,11 @@ class Wheels(ImageSubject):
     #: The files with tables that were read of single libraries; None where there are none.
     with_tables: LinkedFiles | None = None
 
+    def is_from_known_channel(self, name: str) -> bool:
+        """Return True for a package of conda whose name and build say whose it is."""
+        package = self.packages.get(name)
+        return isinstance(package, CondaPackage) and is_from_known_channel(package, self.catalogue)
+
     @property
     def linked(self) -> LinkedFiles:
         """See `ImageSubject.linked`."""
@@ -131,6 +136,11 @@ def known_conda_packages(lock: Lock, catalogue: Catalogue) -> tuple[Package, ...
             and match.kind in WHOLE
         )
     )
+
+
+def is_from_known_channel(package: CondaPackage, catalogue: Catalogue) -> bool:
+    """Return True if packages of its channel show in name, build or requirements whose they are."""
+    return package.index is not None and bool(catalogue.channels.find(package.index))
 
 
 def with_conda_packages(lock: Lock, conda: Iterable[Package], catalogue: Catalogue) -> Lock:

@@ -142,6 +142,7 @@ def _is_read(package: Package, askers: Collection[str]) -> bool:
 
 #: Unread bytes that could change a verdict are at most one in so many bytes of an audit.
 _MOST_HIDDEN = 10
+_WHEEL = ".whl"
 #: Line of a file that requires something that is not audited.
 _PLACE = re.compile(r":\d+$")
 
@@ -216,12 +217,13 @@ def merge_causes(unread: Iterable[Unread]) -> Iterator[Unread]:
         )
     for (why, own), alike in paths.items():
         number = len(set(alike))
-        wheels = f"{count(number, 'wheel')} ({listing(alike, 2)})" if number > 1 else alike[0]
+        noun = "wheel" if alike[0].endswith(_WHEEL) else "package"
+        wheels = f"{count(number, noun)} ({listing(alike, 2)})" if number > 1 else alike[0]
         yield Unread(own or wheels, why)
 
 
 def _is_wheel(path: str) -> bool:
-    return path.endswith(".whl") and "/" not in path
+    return path.endswith((_WHEEL, ".conda", ".tar.bz2")) and "/" not in path
 
 
 def _unread_advice(path: str) -> str:

@@ -62,6 +62,16 @@ def file_parts(location: str) -> tuple[str, str, str] | None:
     return None
 
 
+def join_build(version: str, build: str) -> str:
+    """Return the version of a package in reports: with its build, if that is known."""
+    return f"{version}+{build}" if build else version
+
+
+def is_conda_file(filename: str) -> bool:
+    """Return True for the name of a conda package."""
+    return filename.endswith(_ARCHIVES)
+
+
 def make_conda_package(entry: LockedEntry, label: str) -> CondaPackage:
     """Return a package of conda. Raises `SpecError` if its file has another name than the lock."""
     stated = entry.name, entry.version, entry.build
@@ -88,7 +98,7 @@ def make_conda_package(entry: LockedEntry, label: str) -> CondaPackage:
     )
     return CondaPackage(
         name=f"{CONDA_PREFIX}{name}",
-        version=f"{version}+{build}" if build else version,
+        version=join_build(version, build),
         index=channel_of(entry.location) if parts else None,
         wheels=(),
         source_only=False,

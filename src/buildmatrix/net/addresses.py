@@ -272,6 +272,11 @@ class RequestError(UndecidedError):
         #: Host and port of the last request; set by `Requests.send`.
         self.host = ""
 
+    @property
+    def has_no_answer(self) -> bool:
+        """True if the server sent nothing of a file, or was not asked; False for a bad answer."""
+        return self.status is not None or self.is_temporary or self.is_unconnected
+
 
 def error_for_status(
     status: int, headers: Mapping[str, str], address: HttpAddress, sent: str | None

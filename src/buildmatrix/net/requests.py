@@ -192,7 +192,7 @@ class _Reachability:
 
 def _host_error(error: RequestError) -> RequestError:
     """Return the final error of a host: neither retried nor given up again."""
-    last = RequestError(error.host_message)
+    last = RequestError(error.host_message, is_unconnected=True)
     last.host = error.host
     return last
 

@@ -80,7 +80,7 @@ def make_package(
     else:
         import bz2
 
-        place.write_bytes(bz2.compress(_tar({**files, **texts})))
+        place.write_bytes(bz2.compress(_tar({**texts, **files})))
     return place
 
 

@@ -53,9 +53,10 @@ class InstalledCondaPackage(Closing):
     def __init__(self, archive: Path, package: CondaPackage, python: str) -> None:
         self._spool = Spool()
         try:
+            filename = package.file.filename if package.file is not None else archive.name
             with archive.open("rb") as file:
                 blob = Slice(OpenFile(file.fileno()), 0, archive.stat().st_size)
-                self._members = package_members(blob, self._spool)
+                self._members = package_members(blob, filename, self._spool)
             self._index = self._json("info/index.json")
             self._package = package
             version = f"{self._index.get('version')}+{self._index.get('build')}"

@@ -429,15 +429,15 @@ def collect_shallow(
     closed = tuple(
         ClosedFile(file.path, file.size, owner, by, file.path in lazy)
         for file in unopened
-        if (by := _find_relevance(file, unmasked)) is not None
+        if (by := find_relevance(file, unmasked)) is not None
     )
     return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))
 
 
-def _find_relevance(
-    file: File, unmasked: Collection[str]
+def find_relevance(
+    file: File, unmasked: Collection[str] = ()
 ) -> Literal["name", "bytes", "size"] | None:
-    """Return the reason for a file's relevance; None if irrelevant."""
+    """Return the reason for an unopened file's relevance; None if irrelevant."""
     if file.path in unmasked:
         return "bytes"
     if may_matter(file.path, file.size):

@@ -1,54 +1,280 @@
-"""Archives of conda packages, read in place.
+"""Packages of conda as trees: the files of an environment, read without being unpacked to disk.
 
 Formats: `.conda`, a stored ZIP of `info-*.tar.zst` and `pkg-*.tar.zst`, and `.tar.bz2`
-(https://conda.org/learn/ceps).
+(https://conda.org/learn/ceps); in both `info/index.json` and `info/paths.json`, with `_path`,
+`path_type`, `sha256` and `size_in_bytes` (conda/models/package_info.py, `PathsJson` of rattler).
+Clients install the files that `paths.json` lists, and no others.
 """
 
 from __future__ import annotations
 
 import bz2
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from buildmatrix.facts.trees.archive import (
     INFLATION_ALLOWANCE,
     MAX_INFLATION,
     BoundedStream,
+    BytesSource,
     Slice,
     SliceReader,
     Spool,
     iter_decompressed,
+    safe_path,
 )
-from buildmatrix.facts.trees.base import Unreadable
-from buildmatrix.facts.trees.decompression import StreamDecompressor
+from buildmatrix.facts.trees.base import (
+    Closing,
+    File,
+    RandomAccess,
+    Symlink,
+    Tree,
+    Trouble,
+    Unreadable,
+)
+from buildmatrix.facts.trees.decompression import ENDLESS, ForwardSource, StreamDecompressor
 from buildmatrix.facts.trees.tar import TarMember, members
 from buildmatrix.facts.trees.wheel import WheelTree
+from buildmatrix.facts.trees.zip_archive import Bytes
+
+#: Members of a package; the largest real ones have 40,000.
+MOST_FILES = 200_000
+#: Bytes of `index.json` and `paths.json`; real ones of 30,000 files have 10 MB.
+LARGEST_INFO = 32 << 20
+#: Values in one of them; a file has up to seven.
+_MOST_VALUES = 8 * MOST_FILES
+#: Bytes of an archive beyond those of its files: licenses, recipe and tests are in `info/`.
+_INFO_ALLOWANCE = 4 << 20
+INDEX, PATHS = "info/index.json", "info/paths.json"
+_INFO, _ZIP = "info/", ".conda"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9_.!+-]{1,200}")
 
 
-def package_members(blob: Slice, spool: Spool) -> dict[str, TarMember]:
+@dataclass(frozen=True, slots=True)
+class PackagedFile:
+    """A file that a package installs, by its own list."""
+
+    #: In the package; `site-packages/` if it is `noarch: python`.
+    path: str
+    #: As stated; 0 if it is not.
+    size: int
+    #: Hex, of the packaged bytes; empty if it is not stated.
+    sha256: str
+    is_link: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PackageInfo:
+    """Name and files of a package, as its `info/` states them."""
+
+    name: str
+    version: str
+    build: str
+    #: Sorted by path.
+    files: tuple[PackagedFile, ...]
+    #: Paths that no client installs, with the reason.
+    troubles: tuple[Trouble, ...]
+
+    def check_size(self, packed: int) -> None:
+        """Raise `Unreadable` if the listed files are smaller than an archive of `packed` bytes."""
+        size = sum(file.size for file in self.files)
+        if packed > size + _INFO_ALLOWANCE:
+            raise Unreadable(
+                f"its {PATHS} lists {size} bytes, and the archive has {packed}: the list is false"
+            )
+
+
+class CondaTree(Closing, Tree):
+    """The files that a package installs, below the folder of the environment.
+
+    Raises `Unreadable` for an archive that is damaged, a bomb, or no package. A record in
+    `conda-meta` makes the package the owner of its files.
+    """
+
+    def __init__(self, archive: Slice, filename: str) -> None:
+        self._spool = Spool()
+        try:
+            self._members = package_members(archive, filename, self._spool)
+            data = {
+                name: _read_json(self._members[name])
+                for name in (INDEX, PATHS)
+                if name in self._members
+            }
+            self.info = parse_info(data)
+        except BaseException:
+            self.close()
+            raise
+        names = [file.path for file in self.info.files]
+        record = {"name": self.info.name, "version": self.info.version, "files": names}
+        self._record = json.dumps(record).encode()
+
+    def close(self) -> None:
+        """Free the unpacked files."""
+        self._spool.close()
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """See `Tree.walk`: sorted by path."""
+        yield from self.info.troubles
+        yield File(record_path(self.info), len(self._record))
+        for file in self.info.files:
+            member = self._members.get(file.path)
+            if member is None:
+                yield Trouble(file.path, f"{PATHS} lists it, and the package does not have it")
+            elif member.kind == "symlink":
+                yield Symlink(file.path, member.target)
+            elif member.data is not None:
+                yield File(file.path, member.data.size)
+            else:
+                yield Trouble(file.path, f"it is a {member.kind}, or a sparse file")
+
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
+        """See `Tree.open`."""
+        if path == record_path(self.info):
+            return nullcontext(BytesSource(self._record))
+        data = self._members[path].data if path in self._members else None
+        if data is None:
+            raise FileNotFoundError(path)
+        return nullcontext(Slice(data, 0, data.size))
+
+
+def record_path(info: PackageInfo) -> str:
+    """Return the path of the record that lists an installed package."""
+    return f"conda-meta/{info.name}-{info.version}-{info.build}.json"
+
+
+def read_info(source: Bytes, filename: str) -> PackageInfo:
+    """Return name and files of a package, from as few of its bytes as possible.
+
+    Of a `.conda` that is its smaller archive, of a `.tar.bz2` its beginning. Raises as `CondaTree`
+    does, and `Unreadable` for a list that is false by the size of the archive.
+    """
+    whole = Slice(source, 0, source.size)
+    is_zip = filename.endswith(_ZIP)
+    first, *others = _archives(whole, ("info-",)) if is_zip else [whole]
+    if others:
+        raise Unreadable("it has several archives of its `info/`")
+    info = parse_info(_first_members(first, (INDEX, PATHS)))
+    info.check_size(whole.size - (first.size if is_zip else 0))
+    return info
+
+
+def parse_info(data: Mapping[str, bytes]) -> PackageInfo:
+    """Return name and files of a package, from `index.json` and `paths.json`.
+
+    Raises `Unreadable`.
+    """
+    index, paths = (_parse(data, name) for name in (INDEX, PATHS))
+    rows = paths.get("paths")
+    name, version, build = (str(index.get(key, "")) for key in ("name", "version", "build"))
+    if not all(map(_NAME.fullmatch, (name, version, build or "0"))):
+        raise Unreadable(f"its {INDEX} has no valid name, version and build")
+    if not isinstance(rows, list):
+        raise Unreadable(f"its {PATHS} lists no files")
+    if len(rows) > MOST_FILES:
+        raise Unreadable(f"its {PATHS} lists more than {MOST_FILES} files")
+    files: dict[str, PackagedFile] = {}
+    troubles: list[Trouble] = []
+    for row in rows:
+        path = row.get("_path") if isinstance(row, dict) else None
+        if not isinstance(path, str):
+            raise Unreadable(f"its {PATHS} has a file without a path")
+        readable = path.encode("utf-8", "backslashreplace").decode()
+        if safe_path(path) != path or path.startswith(_INFO) or readable != path:
+            troubles.append(Trouble(readable[:200], "its path is not one in an environment"))
+            continue
+        if path in files:
+            troubles.append(Trouble(path, f"{PATHS} lists it twice; only the last was read"))
+        size, sha256 = row.get("size_in_bytes"), row.get("sha256")
+        files[path] = PackagedFile(
+            path,
+            size if isinstance(size, int) and size > 0 else 0,
+            sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else "",
+            row.get("path_type") == "softlink",
+        )
+    listed = tuple(files[path] for path in sorted(files))
+    return PackageInfo(name, version, build, listed, tuple(troubles))
+
+
+def _parse(data: Mapping[str, bytes], name: str) -> Mapping[str, object]:
+    text = data.get(name)
+    if text is None:
+        raise Unreadable(f"it has no {name}")
+    # Each of these makes an object, most of them of 50 bytes and more.
+    if sum(map(text.count, (b"{", b"[", b","))) > _MOST_VALUES:
+        raise Unreadable(f"its {name} lists more than {MOST_FILES} files")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"its {name} is not JSON") from error
+    if not isinstance(document, dict):
+        raise Unreadable(f"its {name} is not a table")
+    return document
+
+
+def package_members(blob: Slice, filename: str, spool: Spool) -> dict[str, TarMember]:
     """Return the members of a package by name, from its one archive or its two.
 
-    Raises `Unreadable` for damage and bombs.
+    The ending of `filename` is its format, as for conda. Raises `Unreadable` for damage and bombs.
     """
-    archives: Iterable[Slice] = [blob]
-    if blob.read(0, 2) == b"PK":
-        with WheelTree(blob, located=str) as tree:
-            names = [entry.name for entry in tree.entries if entry.name.endswith(".tar.zst")]
-            placed = [tree.place(name) for name in names if name.startswith(("info-", "pkg-"))]
-        if any(entry.compressed != entry.size for entry, _ in placed):
-            raise Unreadable("its archives are compressed twice")
-        archives = [Slice(blob, start, entry.size) for entry, start in placed]
+    archives = _archives(blob, ("info-", "pkg-")) if filename.endswith(_ZIP) else [blob]
     found: dict[str, TarMember] = {}
     for archive in archives:
-        for member in members(_unpacked(archive, spool)):
+        for number, member in enumerate(members(spool.store(_unpacked(archive)))):
+            if number == MOST_FILES:
+                raise Unreadable(f"it has more than {MOST_FILES} members")
+            name = member.name.removeprefix("./")
+            if name in found and name in (INDEX, PATHS):
+                raise Unreadable(f"it has {name} twice")
             original = found.get(member.target) if member.kind == "hardlink" else None
-            found[member.name.removeprefix("./")] = original or member
+            found[name] = original or member
     return found
 
 
-def _unpacked(archive: Slice, spool: Spool) -> Slice:
+def _first_members(archive: Slice, names: Collection[str]) -> Mapping[str, bytes]:
+    """Return the bytes of these members of a compressed archive, which is read up to the last."""
+    forward = ForwardSource(_unpacked(archive))
+    found: dict[str, bytes] = {}
+    for number, member in enumerate(members(Slice(forward, 0, ENDLESS))):
+        if number == MOST_FILES:
+            raise Unreadable(f"it has more than {MOST_FILES} members")
+        name = member.name.removeprefix("./")
+        if name in names:
+            found[name] = _read_json(member)
+        if len(found) == len(names):
+            break
+    return found
+
+
+def _read_json(member: TarMember) -> bytes:
+    if member.data is None or member.data.size > LARGEST_INFO:
+        raise Unreadable(f"its {member.name} is no file, or has more than {LARGEST_INFO} bytes")
+    return b"".join(member.data.chunks())
+
+
+def _archives(blob: Slice, begins: tuple[str, ...]) -> list[Slice]:
+    """Return the archives in a `.conda` whose names begin so."""
+    with WheelTree(blob, located=str) as tree:
+        placed = [
+            (entry, tree.place(entry.name)[1])
+            for entry in tree.entries
+            if entry.name.endswith(".tar.zst") and entry.name.startswith(begins)
+        ]
+    if any(entry.compressed != entry.size for entry, _ in placed):
+        raise Unreadable("its archives are compressed twice")
+    if not placed:
+        raise Unreadable(f"it has no archive {begins[0]}*.tar.zst")
+    return [Slice(blob, start, entry.size) for entry, start in placed]
+
+
+def _unpacked(archive: Slice) -> Iterator[bytes]:
     if archive.read(0, 3) != b"BZh":
-        return spool.store(iter_decompressed(archive))
+        yield from iter_decompressed(archive)
+        return
     stream = StreamDecompressor(SliceReader(archive), bz2.BZ2Decompressor)
     most = INFLATION_ALLOWANCE + MAX_INFLATION * archive.size
     limit = f"{MAX_INFLATION} times its size: a bomb"
-    return spool.store(iter(BoundedStream(stream, most, limit, (EOFError, OSError, ValueError))))
+    yield from BoundedStream(stream, most, limit, (EOFError, OSError, ValueError))

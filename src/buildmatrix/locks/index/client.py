@@ -33,7 +33,14 @@ from buildmatrix.facts.files import read_at_most
 from buildmatrix.facts.trees.base import Closing, reason
 from buildmatrix.images.store.cache import DAY, Cache, Store
 from buildmatrix.locks.index.ranges import RemoteFile
-from buildmatrix.net.addresses import HttpAddress, Login, Origin, Patience, parse
+from buildmatrix.net.addresses import (
+    HttpAddress,
+    Login,
+    Origin,
+    Patience,
+    RequestError,
+    parse,
+)
 from buildmatrix.net.machine_indexes import Index, configured_trust, servers
 from buildmatrix.net.requests import Requests
 
@@ -368,8 +375,9 @@ class Client(Closing):
         """
         address = parse(url)
         if self.offline:
-            raise UndecidedError(
-                f"{address} has not been read before, and --offline was given; run once without it"
+            raise RequestError(
+                f"{address} has not been read before, and --offline was given; run once without it",
+                is_unconnected=True,
             )
         self._credentials.remember(address)
         return RemoteFile(self._requests, address, size if size is not None and size > 0 else None)

@@ -20,6 +20,7 @@ from buildmatrix.facts.inventory.model import SCHEMA, Inventory
 from buildmatrix.facts.trees.wheel import Member
 from buildmatrix.facts.trees.zip_archive import LARGEST_HELD
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
+from buildmatrix.locks.conda_packages import is_conda_file
 
 if TYPE_CHECKING:
     from buildmatrix.net.addresses import HttpAddress
@@ -306,6 +307,13 @@ class Need(Struct, frozen=True):
     def is_packed(self) -> bool:
         """Return True if most of it is in containers."""
         return 2 * self.packed > self.whole
+
+    @classmethod
+    def of_facts(cls, facts: WheelFacts) -> Need:
+        """Compute the need of a file whose list was read; a conda package is read whole."""
+        if is_conda_file(facts.filename):
+            return cls(facts.size, facts.size, facts.size)
+        return cls.of(facts.size, facts.members)
 
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:

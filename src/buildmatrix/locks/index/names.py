@@ -1,8 +1,8 @@
-"""Names of wheels, and those that their own metadata state."""
+"""Names of wheels and conda packages, and those that their own metadata state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,12 +12,17 @@ from packaging.version import InvalidVersion, Version
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
-from buildmatrix.facts.inventory.model import Distribution
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
+from buildmatrix.facts.inventory.model import Distribution, Inventory
+from buildmatrix.locks.conda_packages import file_parts, is_conda_file, join_build
 from buildmatrix.locks.index.model import WheelFacts
 
 
 def check_name(filename: str, facts: WheelFacts) -> None:
-    """Raise UndecidedError for a wheel whose metadata have another name than the file."""
+    """Raise UndecidedError for a file whose metadata have another name than the file."""
+    if is_conda_file(filename):
+        _check_package(filename, facts)
+        return
     try:
         plain, label = split_variant(filename)
         name, version, _, _ = parse_wheel_name(plain)
@@ -42,6 +47,17 @@ def check_name(filename: str, facts: WheelFacts) -> None:
     )
 
 
+def _check_package(filename: str, facts: WheelFacts) -> None:
+    name, version, build = file_parts(filename) or ("", "", "")
+    expected = f"{CONDA_PREFIX}{name}=={join_build(version, build)}"
+    for item in facts.inventory.distributions:
+        if item.owner != expected:
+            raise UndecidedError(
+                f"{filename} holds {item.name.removeprefix(CONDA_PREFIX)} {item.version} by its "
+                "own metadata: it is another package than its name says"
+            )
+
+
 def _check_label(filename: str, label: str | None, distributions: Sequence[Distribution]) -> None:
     """Raise UndecidedError for a variant whose metadata have another label than its name."""
     labels = {item.variant.label if item.variant is not None else None for item in distributions}
@@ -62,6 +78,8 @@ def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
 
 def apply_file_version(facts: WheelFacts) -> WheelFacts:
     """Return the facts under the file name's version, if the metadata lack its local part."""
+    if is_conda_file(facts.filename):
+        return facts
     _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
     inventory = facts.inventory
     renamed = {
@@ -71,21 +89,28 @@ def apply_file_version(facts: WheelFacts) -> WheelFacts:
     }
     if not renamed:
         return facts
+    distributions = tuple(
+        replace(item, version=str(version)) if item.owner in renamed else item
+        for item in inventory.distributions
+    )
+    inventory = replace(rename_owners(inventory, renamed), distributions=distributions)
+    return replace(facts, inventory=inventory)
+
+
+def rename_owners(inventory: Inventory, names: Mapping[str, str]) -> Inventory:
+    """Return the inventory with other owners (`name==version`) of its facts."""
     changes: dict[str, Any] = {}
     for table in fields(inventory):
         rows = getattr(inventory, table.name)
-        if not isinstance(rows, tuple):
-            continue
-        changed = []
-        for row in rows:
-            new = {
-                key: renamed[own]
-                for key in ("owner", "provider")
-                if key in getattr(row, "__dataclass_fields__", ())
-                and (own := getattr(row, key)) in renamed
-            }
-            if isinstance(row, Distribution) and row.owner in renamed:
-                new = {"version": str(version)}
-            changed.append(replace(row, **new) if new else row)
-        changes[table.name] = tuple(changed)
-    return replace(facts, inventory=replace(inventory, **changes))
+        if isinstance(rows, tuple):
+            changes[table.name] = tuple(_rename(row, names) for row in rows)
+    return replace(inventory, **changes)
+
+
+def _rename(row: Any, names: Mapping[str, str]) -> Any:
+    new = {
+        key: names[own]
+        for key in ("owner", "provider")
+        if key in getattr(row, "__dataclass_fields__", ()) and (own := getattr(row, key)) in names
+    }
+    return replace(row, **new) if new else row

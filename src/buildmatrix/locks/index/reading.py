@@ -14,7 +14,8 @@ from buildmatrix.base.text import size
 from buildmatrix.base.threads import Crew
 from buildmatrix.facts.trees.base import defect
 from buildmatrix.locks.index.model import DEPTHS, Depth, Tables, WheelFacts
-from buildmatrix.locks.model import Lock, LockedFile, Package, SourceFacts, Wheel
+from buildmatrix.locks.model import Lock, LockedFile, Package, SourceFacts
+from buildmatrix.net.addresses import RequestError
 
 #: Subject of progress messages; no target has a name like this.
 STEP = "wheels"
@@ -28,18 +29,20 @@ LARGE = 100_000_000
 class Reader(Protocol):
     """Reader of facts of wheels: `index.wheels.WheelReader`; called from several threads."""
 
-    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+    def read(self, wheel: LockedFile, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """Return the facts of a wheel. Raises `UndecidedError`."""
 
     def recall_facts(
-        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+        self, wheel: LockedFile, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """Return the result of `read` if it is available at once."""
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
         """Return facts of a source distribution, of up to `most` bytes. See `read` for errors."""
 
-    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+    def read_tables(
+        self, wheel: LockedFile, paths: Sequence[str]
+    ) -> tuple[Mapping[str, Tables], int]:
         """Return tables of a wheel's libraries, and their cost in bytes. See `read` for errors."""
 
 
@@ -53,13 +56,13 @@ class CachingReader:
         #: The limit of bytes of each.
         self._most: dict[str, int | None] = {}
 
-    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+    def read(self, wheel: LockedFile, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """Return the facts of a wheel, at least as deep as requested. Raises `UndecidedError`."""
         facts = self._held(wheel, depth, most)
         return facts or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
 
     def recall_facts(
-        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+        self, wheel: LockedFile, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """See `Reader.recall_facts`."""
         facts = self._held(wheel, depth, most)
@@ -72,11 +75,13 @@ class CachingReader:
         """See `Reader.read_source`."""
         return self._reader.read_source(archive, name, version, most)
 
-    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+    def read_tables(
+        self, wheel: LockedFile, paths: Sequence[str]
+    ) -> tuple[Mapping[str, Tables], int]:
         """See `Reader.read_tables`."""
         return self._reader.read_tables(wheel, paths)
 
-    def _held(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+    def _held(self, wheel: LockedFile, depth: Depth, most: int | None) -> WheelFacts | None:
         facts = self.facts.get(key(wheel))
         if facts is None or DEPTHS.index(facts.depth) < DEPTHS.index(depth):
             return None
@@ -84,7 +89,7 @@ class CachingReader:
             return None
         return replace(facts, bytes_read=0)
 
-    def _keep(self, wheel: Wheel, facts: WheelFacts, most: int | None) -> WheelFacts:
+    def _keep(self, wheel: LockedFile, facts: WheelFacts, most: int | None) -> WheelFacts:
         self.facts[key(wheel)] = facts
         self._most[key(wheel)] = most
         return facts
@@ -93,7 +98,7 @@ class CachingReader:
 class WheelRequest(Struct, frozen=True):
     """A wheel to read, the depth, and the limit of bytes."""
 
-    wheel: Wheel
+    wheel: LockedFile
     depth: Depth
     most: int | None = None
 
@@ -118,6 +123,8 @@ class Readings:
         self.facts: dict[str, WheelFacts] = {}
         #: Reason why a wheel could not be read, by `key`.
         self.failures: dict[str, str] = {}
+        #: Those of them of which nothing was read, as no server gave it, by `key`.
+        self.unanswered: set[str] = set()
         #: Facts of source distributions, or the reason why there are none, by `key` of the archive.
         self.sources: dict[str, SourceFacts | str] = {}
         #: Tables of libraries by path, by `key` of their wheels; see `index.depth`.
@@ -179,7 +186,7 @@ class Readings:
             except UndecidedError as error:
                 self.sources[key(archive)] = _without_subject(error.message, archive)
 
-    def read_tables(self, requests: Mapping[str, tuple[Wheel, Sequence[str]]]) -> None:
+    def read_tables(self, requests: Mapping[str, tuple[LockedFile, Sequence[str]]]) -> None:
         """Read the tables of libraries at these paths, by `key` of their wheels."""
         work = list(requests.items())
         if not work:
@@ -199,7 +206,7 @@ class Readings:
         self._progress.end(STEP)
 
     def _read_tables(
-        self, work: tuple[str, tuple[Wheel, Sequence[str]]]
+        self, work: tuple[str, tuple[LockedFile, Sequence[str]]]
     ) -> tuple[Mapping[str, Tables], int] | UndecidedError:
         _, (wheel, paths) = work
         return _catch_undecided(wheel, lambda: self._reader.read_tables(wheel, paths))
@@ -214,7 +221,7 @@ class Readings:
             packages.append(package)
         return replace(lock, packages=tuple(packages))
 
-    def recall(self, wheels: Iterable[Wheel]) -> None:
+    def recall(self, wheels: Iterable[LockedFile]) -> None:
         """Take cached facts of wheels from earlier reads: the rest may be out of reach now."""
         for wheel in wheels:
             facts = self._reader.recall_facts(wheel, "heads", most=0)
@@ -240,6 +247,8 @@ class Readings:
         if isinstance(facts, UndecidedError):
             # Facts of a shallower reading remain; it is noted that there is more.
             self.failures[name] = _without_subject(facts.message, request.wheel)
+            if name not in self.facts and isinstance(facts, RequestError) and facts.has_no_answer:
+                self.unanswered.add(name)
             self._progress.output(STEP, f"{request.wheel.filename}: {self.failures[name]}")
             return
         self.facts[name] = facts
@@ -250,7 +259,7 @@ class Readings:
         self._progress.output(STEP, request.wheel.filename)
 
 
-def _catch_undecided(wheel: Wheel, read: Callable[[], Answer]) -> Answer | UndecidedError:
+def _catch_undecided(wheel: LockedFile, read: Callable[[], Answer]) -> Answer | UndecidedError:
     """Call `read`; return its error if it is undecided, so that other wheels are not affected."""
     try:
         return read()

@@ -1,4 +1,4 @@
-"""Facts of wheels on an index, or in a file of this machine."""
+"""Facts of wheels and conda packages on an index, or in a file of this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from buildmatrix.base.errors import UndecidedError
 from buildmatrix.base.text import size
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.facts.inventory.archive import PACKAGES
+from buildmatrix.facts.trees.archive import Slice
 from buildmatrix.facts.trees.base import Closing, Unreadable, reason
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.images.store.facts import file_digest
+from buildmatrix.locks.conda_packages import is_conda_file
 from buildmatrix.locks.index.model import (
     WHEEL_CACHE_LIMIT,
     Depth,
@@ -32,8 +34,8 @@ from buildmatrix.locks.index.model import (
     place_key,
 )
 from buildmatrix.locks.index.names import apply_file_version, check_name
-from buildmatrix.locks.model import LockedFile, SourceFacts, Wheel
-from buildmatrix.net.addresses import parse
+from buildmatrix.locks.model import LockedFile, SourceFacts
+from buildmatrix.net.addresses import RequestError, parse
 
 if TYPE_CHECKING:
     from buildmatrix.facts.trees.zip_archive import Bytes
@@ -78,7 +80,7 @@ class WheelReader:
         )
         self._opened = _Opened()
 
-    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+    def read(self, wheel: LockedFile, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """Return the facts of `wheel`, at least as deep as `depth`.
 
         At `heads`, `most` bytes may be spent beyond the listing; without a limit every beginning is
@@ -96,7 +98,7 @@ class WheelReader:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
     def recall_facts(
-        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+        self, wheel: LockedFile, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """Return the result of `read` if it is cached and needs no server or file.
 
@@ -137,7 +139,9 @@ class WheelReader:
             raise UndecidedError(f"{archive.filename} is on an index, and none may be asked")
         yield from self._client.open(archive.url, archive.size).stream(0)
 
-    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+    def read_tables(
+        self, wheel: LockedFile, paths: Sequence[str]
+    ) -> tuple[Mapping[str, Tables], int]:
         """Return the tables of libraries of `wheel`, and the bytes received over the network.
 
         Raises `UndecidedError`.
@@ -181,7 +185,7 @@ class WheelReader:
             self._kept_tables.put(f"{identity} {path}", msgspec.msgpack.encode(entry))
         return tables
 
-    def _find_cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+    def _find_cached(self, wheel: LockedFile, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
             return None  # There may be another file at the same URL since.
         entry = self._cache.get(content_key(wheel.sha256), depth, most)
@@ -191,9 +195,9 @@ class WheelReader:
                 return None
         return _check_cached(entry, wheel)
 
-    def _read_local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
-        from buildmatrix.locks.index.depth import read_parts
-
+    def _read_local(
+        self, wheel: LockedFile, path: Path, depth: Depth, most: int | None
+    ) -> WheelFacts:
         sha256 = _check_digest(path, wheel)
         entry = self._cache.get(content_key(sha256), depth, most)
         if entry is not None:
@@ -204,24 +208,28 @@ class WheelReader:
                     f"{path} has {file.size} bytes, and the lock says {wheel.size}: it is"
                     " another file than the one that was locked"
                 )
-            reading = _collect(path) if depth == "whole" else read_parts(file, depth, most)
+            depth = _find_depth(wheel, file.size, depth, most)
+            reading = (
+                _collect(Slice(file, 0, file.size), wheel.filename)
+                if depth == "whole"
+                else _read_parts(file, depth, most, wheel.filename)
+            )
             facts = _make_facts(wheel, sha256, file.size, depth, reading, 0)
         self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         return facts
 
-    def _open(self, wheel: Wheel) -> tuple[RemoteFile, int]:
+    def _open(self, wheel: LockedFile) -> tuple[RemoteFile, int]:
         """Open a wheel on its index, or go on with an open one that has read so many bytes."""
         if self._client is None:
-            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
+            raise RequestError(
+                f"{wheel.filename} is on an index, and none may be asked", is_unconnected=True
+            )
         remote = self._opened.take(wheel)
         if remote is not None:
             return remote, remote.bytes_read
         return self._client.open(wheel.url, wheel.size), 0
 
-    def _read_remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
-        # The whole scan core comes with these; what is kept is given without it.
-        from buildmatrix.locks.index.depth import read_parts
-
+    def _read_remote(self, wheel: LockedFile, depth: Depth, most: int | None) -> WheelFacts:
         remote, before = self._open(wheel)
         claim = wheel.sha256 or None
         entry = self._cache.get(_make_place_key(wheel), depth, most)
@@ -233,14 +241,15 @@ class WheelReader:
             bytes_read = remote.bytes_read - before
             return replace(_check_cached(entry, wheel), sha256=claim, bytes_read=bytes_read)
         sha256 = None
+        depth = _find_depth(wheel, remote.size, depth, most)
         if remote.ranges and depth != "whole":
             if (data := remote.whole) is not None:
                 sha256 = hashlib.sha256(data).hexdigest()
                 _check_claim(wheel, sha256)
-            reading = read_parts(remote, depth, most)
+            reading = _read_parts(remote, depth, most, wheel.filename)
         else:
             depth = "whole"
-            reading, sha256 = read_all(remote.stream(0))
+            reading, sha256 = read_all(remote.stream(0), wheel.filename)
             _check_claim(wheel, sha256)
         bytes_read = remote.bytes_read - before
         facts = _make_facts(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
@@ -268,12 +277,12 @@ class _Opened:
         self._files: dict[tuple[str, int | None], RemoteFile] = {}
         self._lock = threading.Lock()
 
-    def take(self, wheel: Wheel) -> RemoteFile | None:
+    def take(self, wheel: LockedFile) -> RemoteFile | None:
         """Return the file of `wheel`, for one thread alone."""
         with self._lock:
             return self._files.pop((wheel.url, wheel.size), None)
 
-    def keep(self, wheel: Wheel, remote: RemoteFile) -> None:
+    def keep(self, wheel: LockedFile, remote: RemoteFile) -> None:
         """Hold `remote` until it is taken, or until others take too much memory."""
         with self._lock:
             self._files[wheel.url, wheel.size] = remote
@@ -281,11 +290,11 @@ class _Opened:
                 del self._files[next(iter(self._files))]
 
 
-def _make_place_key(wheel: Wheel) -> str:
+def _make_place_key(wheel: LockedFile) -> str:
     return place_key(parse(wheel.url))
 
 
-def _check_cached(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
+def _check_cached(entry: WheelEntry, wheel: LockedFile) -> WheelFacts:
     """Return cached facts as those of `wheel`. Raises UndecidedError for another wheel."""
     facts = replace(entry.facts, filename=wheel.filename)
     if wheel.size is not None and wheel.size != facts.size:
@@ -297,7 +306,7 @@ def _check_cached(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
     return facts
 
 
-def _check_claim(wheel: Wheel, sha256: str) -> None:
+def _check_claim(wheel: LockedFile, sha256: str) -> None:
     """Raise UndecidedError if the lock has another hash than the bytes."""
     if wheel.sha256 and wheel.sha256 != sha256:
         raise UndecidedError(
@@ -319,7 +328,12 @@ def local_path(url: str) -> Path | None:
 
 
 def _make_facts(
-    wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
+    wheel: LockedFile,
+    sha256: str | None,
+    size: int,
+    depth: Depth,
+    reading: Reading,
+    bytes_read: int,
 ) -> WheelFacts:
     """Return the result as facts of `wheel`. Raises UndecidedError for another wheel."""
     facts = WheelFacts(
@@ -335,7 +349,7 @@ def _make_facts(
     return facts
 
 
-def _check_digest(path: Path, wheel: Wheel) -> str:
+def _check_digest(path: Path, wheel: LockedFile) -> str:
     """Return the SHA-256 of a file. Raises UndecidedError if the lock has another one."""
     try:
         sha256 = file_digest(path)
@@ -349,17 +363,36 @@ def _check_digest(path: Path, wheel: Wheel) -> str:
     return sha256
 
 
-def read_all(chunks: Iterator[bytes]) -> tuple[Reading, str]:
+def _find_depth(wheel: LockedFile, size: int, depth: Depth, most: int | None) -> Depth:
+    """Return the depth to read to. A conda package is read whole, or only its list of files."""
+    if not is_conda_file(wheel.filename) or depth != "heads":
+        return depth
+    return "whole" if most is not None and size <= most else depth
+
+
+def _read_parts(source: Ranged, depth: Depth, most: int | None, filename: str) -> Reading:
+    # The whole scan core comes with these; cached facts are given without it.
+    if is_conda_file(filename):
+        from buildmatrix.locks.index.conda import read_listing
+
+        return read_listing(source, filename)
+    from buildmatrix.locks.index.depth import read_parts
+
+    return read_parts(source, depth, most)
+
+
+def read_all(chunks: Iterator[bytes], filename: str = "") -> tuple[Reading, str]:
     """Read a whole wheel, held in an unnamed file; return its facts and its SHA-256 in hex.
 
     Its directory comes last. Raises `Unreadable` for an archive that is not ZIP, has a member that
-    installers refuse, or has files that its directory does not name.
+    installers refuse, or has files that its directory does not name; and for no conda package.
     """
     from buildmatrix.locks.index.source_archive import hold
 
     with hold(chunks, most=LARGEST_WHOLE) as (wheel, sha256):
-        _check_gaps(wheel)
-        return _collect(wheel), sha256
+        if not is_conda_file(filename):
+            _check_gaps(wheel)
+        return _collect(wheel, filename), sha256
 
 
 def _check_gaps(wheel: Bytes) -> None:
@@ -373,12 +406,16 @@ def _check_gaps(wheel: Bytes) -> None:
                 raise Unreadable(f"the bytes behind {entry.name} are not in the wheel's directory")
 
 
-def _collect(wheel: Path | Bytes) -> Reading:
+def _collect(archive: Slice, filename: str) -> Reading:
+    if is_conda_file(filename):
+        from buildmatrix.locks.index.conda import read_whole
+
+        return read_whole(archive, filename)
     from buildmatrix.facts.inventory.collect import collect
     from buildmatrix.facts.trees.wheel import WheelTree
     from buildmatrix.locks.index.depth import Reading
 
-    with WheelTree(wheel) as tree:
+    with WheelTree(archive) as tree:
         return Reading(collect(tree), tree.members)
 
 
