@@ -91,7 +91,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         counts = counters.setdefault(file.owner or "", Counter())
         if file.by != "bytes" and file.path.endswith((".py", ".pyc")):
             counts["lazy" if file.lazy else "python"] += 1
-        elif may_decide(file):
+        elif file.size and may_decide(file):  # Links in archives have no bytes.
             counts["closed"] += 1
             counts["binaries"] += 1
             counts["size"] += file.size

@@ -46,6 +46,8 @@ MOST_FILES = 200_000
 LARGEST_INFO = 32 << 20
 #: Values in one of them; a file has up to seven.
 _MOST_VALUES = 8 * MOST_FILES
+#: Unpacked bytes up to the end of both, which archives begin with.
+_LARGEST_BEGINNING = 256 << 20
 #: Bytes of an archive beyond those of its files: licenses, recipe and tests are in `info/`.
 _INFO_ALLOWANCE = 4 << 20
 INDEX, PATHS = "info/index.json", "info/paths.json"
@@ -236,7 +238,7 @@ def package_members(blob: Slice, filename: str, spool: Spool) -> dict[str, TarMe
 
 def _first_members(archive: Slice, names: Collection[str]) -> Mapping[str, bytes]:
     """Return the bytes of these members of a compressed archive, which is read up to the last."""
-    forward = ForwardSource(_unpacked(archive))
+    forward = ForwardSource(_beginning(_unpacked(archive)))
     found: dict[str, bytes] = {}
     for number, member in enumerate(members(Slice(forward, 0, ENDLESS))):
         if number == MOST_FILES:
@@ -247,6 +249,16 @@ def _first_members(archive: Slice, names: Collection[str]) -> Mapping[str, bytes
         if len(found) == len(names):
             break
     return found
+
+
+def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _LARGEST_BEGINNING:
+            most = _LARGEST_BEGINNING >> 20
+            raise Unreadable(f"it has no {INDEX} and {PATHS} within its first {most} MiB")
+        yield chunk
 
 
 def _read_json(member: TarMember) -> bytes:

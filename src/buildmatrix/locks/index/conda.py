@@ -21,23 +21,26 @@ from buildmatrix.locks.index.depth import Reading
 from buildmatrix.locks.index.model import Member
 from buildmatrix.locks.index.names import rename_owners
 
+#: Bytes of a link's file, for its name to decide.
+_LINKED = 4
+
 
 def read_listing(source: Bytes, filename: str) -> Reading:
     """Return the facts that the package's list of files gives. Raises `Unreadable`."""
     info = read_info(source, filename)
     distribution = _distribution(info)
-    # A library is usually listed under further names, which are links, and is linked by one.
-    files = [File(file.path, 0 if file.is_link else file.size) for file in info.files]
     closed = tuple(
-        ClosedFile(file.path, file.size, distribution.owner, by)
-        for file in files
-        if (by := find_relevance(file)) is not None
+        ClosedFile(file.path, 0 if file.is_link else file.size, distribution.owner, by)
+        for file in info.files
+        # Binaries link a library by a name that is usually a link.
+        if (by := find_relevance(File(file.path, _LINKED if file.is_link else file.size)))
+        is not None
     )
     inventory = Inventory(
         distributions=(distribution,),
         closed=closed,
         unread=tuple(_list_unread(info.troubles)),
-        stats=Stats(files=len(files), bytes_total=source.size),
+        stats=Stats(files=len(info.files), bytes_total=source.size),
     )
     return Reading(inventory, tuple(_list_members(info)), limited=True)
 

@@ -110,7 +110,6 @@ def test_links_lead_from_package_to_package(run: Run, channel: ChannelServer) ->
     user = channel.add("user-1.0-0", {"lib/libuser.so": Content(library("libhipblas.so.2"))})
     code, report = run([user])
     assert (code, failing(report)) == (1, ["BM301 conda:user"])
-    # A link is found under its own name, even if only the list of its package is read.
     names = {"lib/libhipblas.so.2.4": Content(library()), "lib/libhipblas.so.2": Content(link="x")}
     provider = channel.add("hip-1.0-0", names)
     _, report = run([user, provider], backend="rocm")
