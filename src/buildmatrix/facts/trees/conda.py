@@ -53,6 +53,9 @@ _INFO_ALLOWANCE = 4 << 20
 INDEX, PATHS = "info/index.json", "info/paths.json"
 _INFO, _ZIP = "info/", ".conda"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+#: In characters; Linux has the same limit in bytes.
+_LONGEST_PATH = 4096
 _NAME = re.compile(r"[A-Za-z0-9_.!+-]{1,200}")
 
 
@@ -78,8 +81,6 @@ class PackageInfo:
     build: str
     #: Sorted by path.
     files: tuple[PackagedFile, ...]
-    #: Paths that no client installs, with the reason.
-    troubles: tuple[Trouble, ...]
 
     def check_size(self, packed: int) -> None:
         """Raise `Unreadable` if the listed files are smaller than an archive of `packed` bytes."""
@@ -107,6 +108,11 @@ class CondaTree(Closing, Tree):
                 if name in self._members
             }
             self.info = parse_info(data)
+            for file in self.info.files:
+                member = self._members.get(file.path)
+                if member is None or (member.data is None and member.kind != "symlink"):
+                    what = "not there" if member is None else f"a {member.kind} or sparse"
+                    raise Unreadable(f"its {PATHS} lists {file.path[:200]!r}, which is {what}")
         except BaseException:
             self.close()
             raise
@@ -120,18 +126,13 @@ class CondaTree(Closing, Tree):
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: sorted by path."""
-        yield from self.info.troubles
         yield File(record_path(self.info), len(self._record))
         for file in self.info.files:
-            member = self._members.get(file.path)
-            if member is None:
-                yield Trouble(file.path, f"{PATHS} lists it, and the package does not have it")
-            elif member.kind == "symlink":
+            member = self._members[file.path]
+            if member.data is None:
                 yield Symlink(file.path, member.target)
-            elif member.data is not None:
-                yield File(file.path, member.data.size)
             else:
-                yield Trouble(file.path, f"it is a {member.kind}, or a sparse file")
+                yield File(file.path, member.data.size)
 
     def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         """See `Tree.open`."""
@@ -159,7 +160,7 @@ def read_info(source: Bytes, filename: str) -> PackageInfo:
     first, *others = _archives(whole, ("info-",)) if is_zip else [whole]
     if others:
         raise Unreadable("it has several archives of its `info/`")
-    info = parse_info(_first_members(first, (INDEX, PATHS)))
+    info = parse_info(_find_info(first, is_alone=not is_zip))
     info.check_size(whole.size - (first.size if is_zip else 0))
     return info
 
@@ -179,17 +180,16 @@ def parse_info(data: Mapping[str, bytes]) -> PackageInfo:
     if len(rows) > MOST_FILES:
         raise Unreadable(f"its {PATHS} lists more than {MOST_FILES} files")
     files: dict[str, PackagedFile] = {}
-    troubles: list[Trouble] = []
     for row in rows:
         path = row.get("_path") if isinstance(row, dict) else None
         if not isinstance(path, str):
             raise Unreadable(f"its {PATHS} has a file without a path")
-        readable = path.encode("utf-8", "backslashreplace").decode()
-        if safe_path(path) != path or path.startswith(_INFO) or readable != path:
-            troubles.append(Trouble(readable[:200], "its path is not one in an environment"))
+        if row.get("path_type") == "directory":
             continue
+        if not _is_path(path):
+            raise Unreadable(f"its {PATHS} lists {path[:200]!a}, which no environment can have")
         if path in files:
-            troubles.append(Trouble(path, f"{PATHS} lists it twice; only the last was read"))
+            raise Unreadable(f"its {PATHS} lists {path[:200]!r} twice")
         size, sha256 = row.get("size_in_bytes"), row.get("sha256")
         files[path] = PackagedFile(
             path,
@@ -198,7 +198,13 @@ def parse_info(data: Mapping[str, bytes]) -> PackageInfo:
             row.get("path_type") == "softlink",
         )
     listed = tuple(files[path] for path in sorted(files))
-    return PackageInfo(name, version, build, listed, tuple(troubles))
+    return PackageInfo(name, version, build, listed)
+
+
+def _is_path(path: str) -> bool:
+    """Return True for a plain path of Unicode that may be installed."""
+    is_plain = len(path) <= _LONGEST_PATH and safe_path(path) == path
+    return is_plain and not path.startswith(_INFO) and not _SURROGATE.search(path)
 
 
 def _parse(data: Mapping[str, bytes], name: str) -> Mapping[str, object]:
@@ -229,24 +235,32 @@ def package_members(blob: Slice, filename: str, spool: Spool) -> dict[str, TarMe
             if number == MOST_FILES:
                 raise Unreadable(f"it has more than {MOST_FILES} members")
             name = member.name.removeprefix("./")
-            if name in found and name in (INDEX, PATHS):
-                raise Unreadable(f"it has {name} twice")
+            _check_once(name, found)
             original = found.get(member.target) if member.kind == "hardlink" else None
             found[name] = original or member
     return found
 
 
-def _first_members(archive: Slice, names: Collection[str]) -> Mapping[str, bytes]:
-    """Return the bytes of these members of a compressed archive, which is read up to the last."""
+def _check_once(name: str, found: Collection[str]) -> None:
+    if name in (INDEX, PATHS) and name in found:
+        raise Unreadable(f"it has {name} twice")
+
+
+def _find_info(archive: Slice, *, is_alone: bool) -> Mapping[str, bytes]:
+    """Return `index.json` and `paths.json` of a compressed archive.
+
+    One that has all files of the package, `is_alone`, is only read up to these two.
+    """
     forward = ForwardSource(_beginning(_unpacked(archive)))
     found: dict[str, bytes] = {}
     for number, member in enumerate(members(Slice(forward, 0, ENDLESS))):
         if number == MOST_FILES:
             raise Unreadable(f"it has more than {MOST_FILES} members")
         name = member.name.removeprefix("./")
-        if name in names:
+        if name in (INDEX, PATHS):
+            _check_once(name, found)
             found[name] = _read_json(member)
-        if len(found) == len(names):
+        if is_alone and len(found) == 2:
             break
     return found
 

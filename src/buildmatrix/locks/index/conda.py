@@ -6,14 +6,14 @@ So a package is read whole, or only its list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from buildmatrix.base.data import replace
 from buildmatrix.facts.inventory.collect import collect, find_relevance
 from buildmatrix.facts.inventory.conda import CONDA, CONDA_PREFIX
-from buildmatrix.facts.inventory.model import ClosedFile, Distribution, Inventory, Stats, Unread
+from buildmatrix.facts.inventory.model import ClosedFile, Distribution, Inventory, Stats
 from buildmatrix.facts.trees.archive import Slice
-from buildmatrix.facts.trees.base import File, Trouble
+from buildmatrix.facts.trees.base import File
 from buildmatrix.facts.trees.conda import CondaTree, PackageInfo, read_info, record_path
 from buildmatrix.facts.trees.zip_archive import Bytes
 from buildmatrix.locks.conda_packages import join_build
@@ -39,7 +39,6 @@ def read_listing(source: Bytes, filename: str) -> Reading:
     inventory = Inventory(
         distributions=(distribution,),
         closed=closed,
-        unread=tuple(_list_unread(info.troubles)),
         stats=Stats(files=len(info.files), bytes_total=source.size),
     )
     return Reading(inventory, tuple(_list_members(info)), limited=True)
@@ -74,8 +73,3 @@ def _list_members(info: PackageInfo) -> Iterator[Member]:
     for file in info.files:
         if not file.is_link:
             yield Member(file.path, file.size, file.size, int(file.sha256[:8] or "0", 16))
-
-
-def _list_unread(troubles: Iterable[Trouble]) -> Iterator[Unread]:
-    for trouble in troubles:
-        yield Unread(trouble.path, trouble.why)

@@ -17,6 +17,7 @@ from index import IndexServer
 from loopback import Misdeed, Request, Response, Serve, answering
 
 from buildmatrix import cli
+from buildmatrix.locks.index import model
 
 PLAIN = {"lib/libplain.so.1": Content(library()), "lib/libplain.so": Content(link="libplain.so.1")}
 
@@ -57,6 +58,7 @@ Run = Callable[..., tuple[int, dict[str, Any]]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(entries: list[str], *more: str, backend: str = "cpu") -> tuple[int, dict[str, Any]]:
+        (tmp_path / "requirements.in").touch()
         (tmp_path / "pixi.lock").write_text(pixi(entries))
         monkeypatch.chdir(tmp_path)
         with pytest.raises(SystemExit) as stop:
@@ -157,7 +159,56 @@ def test_facts_are_cached_by_the_hash(
     assert report["distributions"][0]["depth"] == "whole"
 
 
+def test_files_beyond_the_budget_leave_open_what_no_name_decides(
+    run: Run, channel: ChannelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "FLOOR", 0)
+    data = random.Random(1).randbytes(6 << 20)
+    entry = channel.add("plain-1.0-0", {"lib/libplain.so": Content(library() + data)})
+    code, report = run([entry])
+    (verdict,) = report["distributions"]
+    assert (code, verdict["certain"]) == (3, False)
+    assert "conda:plain 1.0+0 could hide 6.3 MB of 6.3 MB" in broken(report)
+    # Packages of this channel would say in their names that they are a vendor's.
+    (tmp_path / "own.toml").write_text(CHANNEL.format(channel.origin.removeprefix("http://")))
+    (tmp_path / "buildmatrix.toml").write_text(SPECIFICATION)
+    code, report = run([entry])
+    (verdict,) = report["distributions"]
+    assert (code, report["findings"], verdict["certain"]) == (0, [], True)
+    assert verdict["open"].startswith(
+        "1 of 1 binary file not opened, so its contents are not known"
+    )
+
+
 # Channels that do not answer
+
+
+CHANNEL = """\
+schema = 1
+backend = "acme"
+title = "Acme"
+checked = 2026-11-20
+[sources]
+test = "a test"
+[[channels]]
+names = ["{}"]
+source = ["test"]
+basis = "memory"
+"""
+SPECIFICATION = """\
+schema = 1
+[project]
+name = "demo"
+version = "1.0"
+[defaults]
+python = ["3.12"]
+requirements = ["requirements.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:{python}-slim-bookworm"
+[catalogue]
+files = ["own.toml"]
+"""
 
 
 def after_listing(misdeed: Misdeed) -> Misdeed:
@@ -232,16 +283,21 @@ def test_an_archive_of_another_package_is_undecided(run: Run, channel: ChannelSe
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "paths outside of the environment": (
         {"paths": [{"_path": "../../etc/passwd", "size_in_bytes": 5}]},
-        "its path is not one in an environment",
+        "which no environment can have",
     ),
     "an absolute path": (
         {"paths": [{"_path": "/etc/passwd", "size_in_bytes": 5}]},
-        "its path is not one in an environment",
+        "which no environment can have",
     ),
     "a file that it does not have": (
         {"paths": [{"_path": "lib/libmissing.so", "size_in_bytes": 5}]},
-        "lists it, and the package does not have it",
+        "lists 'lib/libmissing.so', which is not there",
     ),
+    "a path with half a character": (
+        {"paths": [{"_path": "lib/\ud800", "size_in_bytes": 5}]},
+        "lists 'lib/\\ud800', which no environment can have",
+    ),
+    "a file twice": ({"paths": [{"_path": "lib/a"}] * 2}, "lists 'lib/a' twice"),
     "too many files": (
         {"paths": [{"_path": f"share/{number}"} for number in range(300_000)]},
         "lists more than 200000 files",
