@@ -58,7 +58,7 @@ from buildmatrix.locks.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.locks.index.wheels import local_path
 from buildmatrix.locks.model import LockedFile, Package
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.sources.wheels_on_index import JOBS, chosen_wheels
+from buildmatrix.sources.wheels_on_index import JOBS
 
 # Results, cached by everything that they depend on.
 #
@@ -144,10 +144,10 @@ def _has_secret(package: Package) -> bool:
 def _list_files(resolved: Sequence[Resolved]) -> Iterator[LockedFile]:
     """Yield the files that an audit reads."""
     for item in resolved:
-        chosen = chosen_wheels(item)
-        yield from chosen.wheels.values()
+        work = start(item)
+        yield from work.wheels.values()
         for package in item.lock.packages:
-            if package.sdist is not None and package.name in chosen.without_wheel:
+            if package.sdist is not None and package.name in work.without_wheel:
                 yield package.sdist
 
 

@@ -180,6 +180,22 @@ def test_files_beyond_the_budget_leave_open_what_no_name_decides(
     )
 
 
+def test_a_local_package_is_read_each_time(
+    run: Run, channel: ChannelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+    file = make_package(tmp_path / "pkgs", "plain-1.0-0", PLAIN)
+    entry = "- conda: ./pkgs/linux-64/plain-1.0-0.conda\n"
+    assert run([entry])[0] == 0
+    files = {**PLAIN, "lib/libcublas.so.12.9.1": Content(library(size=5_000_000))}
+    assert make_package(tmp_path / "pkgs", "plain-1.0-0", files) == file
+    assert run([entry])[0] == 1
+    file.unlink()
+    code, report = run([entry])
+    assert code == 3
+    assert "plain-1.0-0.conda could not be read" in broken(report)
+
+
 # Channels that do not answer
 
 
