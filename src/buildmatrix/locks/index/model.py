@@ -308,11 +308,16 @@ class Need(Struct, frozen=True):
         """Return True if most of it is in containers."""
         return 2 * self.packed > self.whole
 
+    @property
+    def is_indivisible(self) -> bool:
+        """Return True if any smaller share of it would be wasted."""
+        return self.packed == self.bytes
+
     @classmethod
     def of_facts(cls, facts: WheelFacts) -> Need:
         """Compute the need of a file whose list was read; a conda package is read whole."""
         if is_conda_file(facts.filename):
-            return cls(facts.size, facts.size, facts.size)
+            return cls(facts.size, facts.size, facts.size, packed=facts.size)
         return cls.of(facts.size, facts.members)
 
     @classmethod
@@ -363,7 +368,8 @@ def shares(
         total: bytes of all wheels.
         reserved: bytes for other purposes.
 
-    Within a group, small needs are met in full, and the others share the rest.
+    Within a group, small needs are met in full, and the others share the rest. Conda packages get
+    all or nothing, the small first.
     """
     available = most(total) - reserved
     result: dict[str, int] = {}
@@ -371,7 +377,10 @@ def shares(
         names = [name for name in group if name not in result]
         names.sort(key=lambda name: (group[name].most, name))
         for number, name in enumerate(names):
-            share = min(group[name].most, available // (len(names) - number))
+            need = group[name]
+            share = min(need.most, available // (len(names) - number))
+            if need.is_indivisible:
+                share = need.most if need.most <= available else 0
             available -= share
             if share:
                 result[name] = share

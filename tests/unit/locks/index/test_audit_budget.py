@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.facts.inventory.model import Inventory
 from buildmatrix.locks.index.model import (
     HEAD,
     LEAST_OF_ONE,
@@ -12,6 +13,7 @@ from buildmatrix.locks.index.model import (
     SNIFF,
     Member,
     Need,
+    WheelFacts,
     leftover_shares,
     most,
     shares,
@@ -61,6 +63,18 @@ def test_small_wheels_get_what_they_can_use_and_large_ones_share_the_rest() -> N
     found = shares([wanted], 3 * GB)
     assert found["small"] == 2 * MB
     assert found["large"] == found["larger"] == (most(3 * GB) - 2 * MB) // 2
+
+
+def test_conda_packages_get_all_or_nothing_the_small_first() -> None:
+    def package(size: int) -> Need:
+        facts = WheelFacts("demo-1.0-0.conda", None, size, "listing", Inventory(), ())
+        return Need.of_facts(facts)
+
+    wanted = {f"demo{number}": package(20 * MB) for number in range(5)}
+    found = shares([{**wanted, "huge": package(GB)}], 2 * GB)
+    assert most(2 * GB) < 60 * MB
+    assert found == {"demo0": 20 * MB}
+    assert leftover_shares({"huge": package(GB)}, 2 * GB, 20 * MB) == {}
 
 
 def test_verdicts_come_before_evidence() -> None:
