@@ -111,12 +111,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
     What could not be resolved or read is in the report, and its exit code in the result. Raises a
     `BuildmatrixError` where there is no report at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.audit import (
-        AuditInputs,
-        AuditSession,
-        check_usable,
-        judge_for,
-    )
+    from buildmatrix.commands.audit import AuditInputs, AuditSession, check_usable, judge_for
     from buildmatrix.locks.index.reading import CachingReader
     from buildmatrix.matrix.model import bare_spec
     from buildmatrix.reports.run import exit_code

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue.entries import CatalogueEntry, DeviceCodeEntry, SectionEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.lookup import (
-    LibraryMatch,
-    common_names,
-    distribution,
-    library,
-)
+from buildmatrix.catalogue.lookup import LibraryMatch, common_names, distribution, library
 from buildmatrix.catalogue.model import (
     Confidence,
     DistributionMatch,
@@ -26,12 +21,7 @@ from buildmatrix.catalogue.model import (
     opened_library,
 )
 from buildmatrix.facts.elf.model import DeviceCode, Mark, Section
-from buildmatrix.facts.inventory.model import (
-    Artefact,
-    Binary,
-    ClosedFile,
-    PythonLoad,
-)
+from buildmatrix.facts.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 #: Confidence of contradicted evidence.
 LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}

@@ -177,9 +177,7 @@ class Required(Struct, frozen=True):
 
 
 def requirements(
-    item: Distribution,
-    catalogue: Catalogue,
-    environment: Mapping[str, str] | None = None,
+    item: Distribution, catalogue: Catalogue, environment: Mapping[str, str] | None = None
 ) -> tuple[Required, ...]:
     """Return the requirements of `item`, in the order of its metadata.
 

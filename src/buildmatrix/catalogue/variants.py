@@ -240,10 +240,7 @@ def _fit(properties: Properties, fits: Mapping[_Property, Fit]) -> Fit:
 
 
 def _supported(
-    metadata: VariantMetadata,
-    items: Sequence[Promise],
-    archs: Sequence[str],
-    catalogue: Catalogue,
+    metadata: VariantMetadata, items: Sequence[Promise], archs: Sequence[str], catalogue: Catalogue
 ) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """Return the preferences for `order_variants`: the metadata's, then the catalogue's."""
     result: dict[str, dict[str, list[str]]] = {}

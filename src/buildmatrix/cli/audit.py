@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     fail_on=stack_options(cache_option, store_option, report_output),
 )
 def audit_command(
-    options: AuditOptions,
-    /,
-    requirements: tuple[str, ...],
-    sharding: Sharding | None,
-    to: Output,
+    options: AuditOptions, /, requirements: tuple[str, ...], sharding: Sharding | None, to: Output
 ) -> int:
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
 

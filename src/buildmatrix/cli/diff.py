@@ -38,12 +38,7 @@ from buildmatrix.reports.formats import DIFF, WHY, names
     last=engine_option,
 )
 def diff_command(
-    options: ComparisonOptions,
-    /,
-    sources: tuple[str, ...],
-    across: bool,
-    every: bool,
-    to: Output,
+    options: ComparisonOptions, /, sources: tuple[str, ...], across: bool, every: bool, to: Output
 ) -> int:
     """Show the differences between BEFORE and AFTER, and fail if a finding is new.
 

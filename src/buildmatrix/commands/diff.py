@@ -19,13 +19,7 @@ from buildmatrix.commands.diff_contents import (
 )
 from buildmatrix.facts.inventory.model import Layer
 from buildmatrix.judge.acceptance import FailOn, fails
-from buildmatrix.judge.model import (
-    SEVERITY_RANK,
-    VERDICT_RANK,
-    Finding,
-    Verdict,
-    keep_worst,
-)
+from buildmatrix.judge.model import SEVERITY_RANK, VERDICT_RANK, Finding, Verdict, keep_worst
 from buildmatrix.judge.registry import RULES
 from buildmatrix.reports.diff import (
     ArchitectureChange,

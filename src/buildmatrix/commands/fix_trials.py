@@ -19,13 +19,7 @@ from buildmatrix.base.child import scratch
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.base.parsing import parse_sdist_name, parse_version
-from buildmatrix.commands.audit import (
-    AuditInputs,
-    AuditSession,
-    Results,
-    common_python,
-    target_of,
-)
+from buildmatrix.commands.audit import AuditInputs, AuditSession, Results, common_python, target_of
 from buildmatrix.commands.fix_patches import Draft
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.facts.trees.base import reason

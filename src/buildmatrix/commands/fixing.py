@@ -14,13 +14,7 @@ from msgspec import Struct, field
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import listing
-from buildmatrix.commands.audit import (
-    AuditInputs,
-    AuditSession,
-    Results,
-    common_python,
-    target_of,
-)
+from buildmatrix.commands.audit import AuditInputs, AuditSession, Results, common_python, target_of
 from buildmatrix.commands.fix_patches import (
     CannotWrite,
     Case,

@@ -322,11 +322,7 @@ def starting_base(
 
 
 def base_lines(
-    base: ChosenBase,
-    build: BackendBuild,
-    runtime: Mapping[str, str],
-    python: str,
-    answers: Answers,
+    base: ChosenBase, build: BackendBuild, runtime: Mapping[str, str], python: str, answers: Answers
 ) -> Iterator[str]:
     """The lines of `python` and `base`: with the digest of the image, if it is one image."""
     if base.python:

@@ -362,10 +362,7 @@ def find_variants(
 
 
 def list_release_variants(
-    metadata: VariantMetadata,
-    target: Target | None,
-    catalogue: Catalogue,
-    distribution: str = "",
+    metadata: VariantMetadata, target: Target | None, catalogue: Catalogue, distribution: str = ""
 ) -> tuple[ReleaseVariant, ...]:
     """Return all variants by label, with their use on each node class of `target`."""
     choices: list[tuple[str, VariantChoice]] = []

@@ -20,14 +20,7 @@ from buildmatrix.base.toml import loads, written, written_key
 from buildmatrix.catalogue.drivers import product
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import product_words
-from buildmatrix.commands.nodes import (
-    KubernetesNode,
-    Machine,
-    Node,
-    NodeReader,
-    SeenNodes,
-    decode,
-)
+from buildmatrix.commands.nodes import KubernetesNode, Machine, Node, NodeReader, SeenNodes, decode
 from buildmatrix.facts.files import read_at_most
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, quoted

@@ -226,11 +226,7 @@ class Workspace(Struct, frozen=True):
 
     @contextmanager
     def reading(
-        self,
-        *,
-        platform: str | None = None,
-        deep: bool = False,
-        python: str | None = None,
+        self, *, platform: str | None = None, deep: bool = False, python: str | None = None
     ) -> Iterator[ReadingOptions]:
         """Yield the settings for reading a SOURCE; everything it opens is closed at the end."""
         from buildmatrix.sources.model import OnlineIndex, ReadingOptions

@@ -36,14 +36,7 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
-from buildmatrix.engines.quoting import (
-    FILTERS,
-    Unquotable,
-    comment,
-    ignore_pattern,
-    plain,
-    rules,
-)
+from buildmatrix.engines.quoting import FILTERS, Unquotable, comment, ignore_pattern, plain, rules
 from buildmatrix.facts.files import keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock

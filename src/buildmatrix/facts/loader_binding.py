@@ -79,10 +79,7 @@ def unread_libraries(
 
 class _Binder:
     def __init__(
-        self,
-        inventory: Inventory,
-        resolution: Resolution,
-        libraries: Collection[str] = (),
+        self, inventory: Inventory, resolution: Resolution, libraries: Collection[str] = ()
     ) -> None:
         self._resolution = resolution
         self._libraries = libraries

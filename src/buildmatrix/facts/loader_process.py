@@ -198,10 +198,7 @@ class SystemLayouts:
     """The layout of a tree's C library for each ABI; `musl_folders` as in `Inventory`."""
 
     def __init__(
-        self,
-        names: LibraryNames,
-        paths: LinkedPaths,
-        musl_folders: Mapping[str, tuple[str, ...]],
+        self, names: LibraryNames, paths: LinkedPaths, musl_folders: Mapping[str, tuple[str, ...]]
     ) -> None:
         self._names = names
         self._paths = paths

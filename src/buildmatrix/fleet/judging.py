@@ -50,10 +50,7 @@ NO_BACKEND = (
 
 
 def find_backends(
-    subject: Subject,
-    labels: Mapping[str, str],
-    settings: WorkerSettings,
-    backends: Collection[str],
+    subject: Subject, labels: Mapping[str, str], settings: WorkerSettings, backends: Collection[str]
 ) -> tuple[tuple[str, BackendBy], ...]:
     """Return the backends that an image is judged for, with their sources; none if unknown.
 

@@ -288,10 +288,7 @@ def _make_question(context: WorkerContext, subject: Subject) -> ImageQuestion:
 
 
 def _make_blob(
-    context: WorkerContext,
-    reference: Reference,
-    descriptor: Descriptor,
-    limit: float = math.inf,
+    context: WorkerContext, reference: Reference, descriptor: Descriptor, limit: float = math.inf
 ) -> LayerBlob:
     """Return a layer, which is requested from the context's registry when opened.
 

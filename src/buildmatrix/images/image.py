@@ -107,11 +107,7 @@ class LayerReader:
     """
 
     def __init__(
-        self,
-        cache: Cache,
-        *,
-        names_only: bool = False,
-        progress: Callable[[], Progress] = Silent,
+        self, cache: Cache, *, names_only: bool = False, progress: Callable[[], Progress] = Silent
     ) -> None:
         cache = Cache(None) if names_only else cache
         self._names_only = names_only

@@ -16,13 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from buildmatrix.base.errors import UndecidedError
-from buildmatrix.images.documents import (
-    INDEX,
-    LAYER_GZIP,
-    Descriptor,
-    ImageIndex,
-    encode,
-)
+from buildmatrix.images.documents import INDEX, LAYER_GZIP, Descriptor, ImageIndex, encode
 from buildmatrix.images.layout import (
     IMAGE_NAME,
     LAYOUT_FILE,

@@ -48,10 +48,7 @@ _SITES = frozenset({"site-packages", "dist-packages"})
 
 
 def add_layers(
-    inventory: Inventory,
-    tree: LayeredTree,
-    digests: Iterable[str],
-    instructions: Iterable[str],
+    inventory: Inventory, tree: LayeredTree, digests: Iterable[str], instructions: Iterable[str]
 ) -> Inventory:
     """Add to `inventory` the layers of its image.
 

@@ -60,10 +60,7 @@ def _apply_waivers(finding: Finding, valid: Iterable[Waiver]) -> Finding:
 
 
 def check_expired_or_unused_waiver(
-    findings: Collection[Finding],
-    waivers: Iterable[Waiver],
-    today: date,
-    judged: Collection[str],
+    findings: Collection[Finding], waivers: Iterable[Waiver], today: date, judged: Collection[str]
 ) -> tuple[Finding, ...]:
     """BM901 for a whole run, in the order of the waivers.
 

@@ -21,14 +21,7 @@ from buildmatrix.base.progress import Progress, Silent
 from buildmatrix.base.threads import prepare_type
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.model import Advisories, Advisory, Key, PinAnswer, Unchecked
-from buildmatrix.judge.pip_audit import (
-    Pin,
-    PipAuditRun,
-    Reply,
-    ServiceName,
-    batches,
-    pins_of,
-)
+from buildmatrix.judge.pip_audit import Pin, PipAuditRun, Reply, ServiceName, batches, pins_of
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import Policy
 

@@ -173,9 +173,7 @@ def check_partial_architecture(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _gaps(
-    file: CodeFile,
-    groups_of: Mapping[str, Sequence[CodeGroup]],
-    devices: Sequence[RequiredDevice],
+    file: CodeFile, groups_of: Mapping[str, Sequence[CodeGroup]], devices: Sequence[RequiredDevice]
 ) -> Iterator[_Gap]:
     """The gaps of one file; GPUs that the same objects lack make one."""
     groups = [

@@ -174,9 +174,7 @@ _FILES, _LEAST = 12, 0.002
 
 
 def compose(
-    image: ImageSubject,
-    verdicts: Iterable[Verdict],
-    installed: Mapping[str, int] | None = None,
+    image: ImageSubject, verdicts: Iterable[Verdict], installed: Mapping[str, int] | None = None
 ) -> Composition:
     """Divide the bytes of a target by owner, vendor and use.
 

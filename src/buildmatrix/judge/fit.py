@@ -32,12 +32,7 @@ from buildmatrix.judge.model import (
     NodeState,
     Severity,
 )
-from buildmatrix.judge.node_classes import (
-    GridState,
-    Reason,
-    find_instruction_states,
-    unmet_reasons,
-)
+from buildmatrix.judge.node_classes import GridState, Reason, find_instruction_states, unmet_reasons
 from buildmatrix.judge.node_drivers import (
     compat_package_reasons,
     minor_version_reasons,

@@ -99,10 +99,7 @@ def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
 
 
 def _check_opened(
-    image: ImageSubject,
-    owner: str,
-    linked: Collection[str],
-    least_of: Mapping[str, LeastVersion],
+    image: ImageSubject, owner: str, linked: Collection[str], least_of: Mapping[str, LeastVersion]
 ) -> Iterator[Finding]:
     """Yield findings about required but unlinked libraries of which every copy is too old."""
     for name, least in sorted(least_of.items()):
@@ -198,10 +195,7 @@ def _find_overtaken(
 
 
 def _check_stated_lines(
-    image: ImageSubject,
-    owner: str,
-    linked: Collection[str],
-    least_of: Mapping[str, LeastVersion],
+    image: ImageSubject, owner: str, linked: Collection[str], least_of: Mapping[str, LeastVersion]
 ) -> Iterator[Finding]:
     """Yield findings about libraries the tree has in other lines than the files state."""
     named = {glob for name in least_of for glob in soname_globs(image, name)}

@@ -59,9 +59,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 
 def findings_of(
-    code: str,
-    image: ImageSubject,
-    reasons: Callable[[ImageSubject, NodeClass], Iterable[Reason]],
+    code: str, image: ImageSubject, reasons: Callable[[ImageSubject, NodeClass], Iterable[Reason]]
 ) -> Iterator[Finding]:
     """Yield findings from reasons; reasons that differ only in the node class are one finding."""
     every = [reason for node in image.target.node_classes for reason in reasons(image, node)]

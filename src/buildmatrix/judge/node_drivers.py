@@ -128,9 +128,7 @@ def _select_demanding(image: ImageSubject) -> tuple[Runtime, ...]:
 
 
 @once
-def compat_package(
-    image: ImageSubject,
-) -> tuple[CompatPackage | None, ForwardCompatibility | None]:
+def compat_package(image: ImageSubject) -> tuple[CompatPackage | None, ForwardCompatibility | None]:
     """The newest one in the image, those in reach first, and the entry that knows it."""
     links = {link.path: link.target for link in image.inventory.links if not link.hard}
     paths = LinkedPaths((), links)

@@ -183,10 +183,7 @@ def check_unread_file(image: ImageSubject) -> Iterator[Finding]:
 
 
 def unread_rests(
-    wheels: Wheels,
-    verdicts: Iterable[Verdict],
-    left_open: Mapping[str, Unopened],
-    download: int,
+    wheels: Wheels, verdicts: Iterable[Verdict], left_open: Mapping[str, Unopened], download: int
 ) -> Iterator[Finding]:
     """Yield a finding if unread files could hide more bytes than a clean run may leave unread."""
     hidden = {

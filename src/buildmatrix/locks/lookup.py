@@ -175,13 +175,7 @@ def lacks_files(package: Package) -> bool:
 
 
 def find_files(
-    uv: Uv,
-    target: Target,
-    pins: Pins,
-    recent: Recent,
-    *,
-    offline: bool,
-    jobs: int,
+    uv: Uv, target: Target, pins: Pins, recent: Recent, *, offline: bool, jobs: int
 ) -> Lock:
     """Return the lock with the files from its index. Raises `UndecidedError` without an answer.
 

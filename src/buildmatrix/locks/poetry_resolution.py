@@ -271,9 +271,7 @@ class Resolution:
 
 
 def find_askers(
-    selection: LockSelection,
-    roots: Iterable[Root],
-    chosen: Mapping[str, LockEntry],
+    selection: LockSelection, roots: Iterable[Root], chosen: Mapping[str, LockEntry]
 ) -> dict[str, tuple[str, ...]]:
     """Return names of `chosen` reachable from roots, with askers: `file:line`, and names."""
     askers: dict[str, set[str]] = {}

@@ -185,12 +185,7 @@ class _Session:
     """One resolution in a folder of its own."""
 
     def __init__(
-        self,
-        uv: Uv,
-        target: Target,
-        requirement_set: RequirementSet,
-        folder: Path,
-        offline: bool,
+        self, uv: Uv, target: Target, requirement_set: RequirementSet, folder: Path, offline: bool
     ) -> None:
         self._uv = uv
         self._requirement_set = requirement_set

@@ -118,10 +118,7 @@ def plain(said: object, convert: Callable[[SourceText], object] = _converted) ->
 
 
 def build(
-    model: type[ModelT],
-    table: Table,
-    convert: Callable[[object], object] = plain,
-    **others: object,
+    model: type[ModelT], table: Table, convert: Callable[[object], object] = plain, **others: object
 ) -> ModelT:
     """A `model` with the values of the keys that its fields are named after.
 

@@ -12,12 +12,7 @@ from msgspec import Struct
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
-from buildmatrix.matrix.keys_settings import (
-    BackendTable,
-    BaseTable,
-    OverrideTable,
-    TargetSettings,
-)
+from buildmatrix.matrix.keys_settings import BackendTable, BaseTable, OverrideTable, TargetSettings
 from buildmatrix.matrix.matrix import (
     Matrix,
     Point,

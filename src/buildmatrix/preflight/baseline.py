@@ -88,9 +88,7 @@ class Expectations(Struct, frozen=True):
 
 
 def read_expectations(
-    subjects: Sequence[tuple[Subject, str | None]],
-    baseline: Path | None,
-    reference: Path | None,
+    subjects: Sequence[tuple[Subject, str | None]], baseline: Path | None, reference: Path | None
 ) -> tuple[Expectations, ...]:
     """Return the expectations for each image on its node class, from earlier preflights.
 

@@ -17,11 +17,7 @@ from buildmatrix.facts.files import write_changed
 from buildmatrix.judge.judging import Judge
 from buildmatrix.matrix.matrix import select
 from buildmatrix.matrix.model import RUNGS, NodeClass, Rung, Spec, bare_spec, bare_target
-from buildmatrix.preflight.baseline import (
-    Expectations,
-    compare_rung,
-    read_expectations,
-)
+from buildmatrix.preflight.baseline import Expectations, compare_rung, read_expectations
 from buildmatrix.preflight.manifests import (
     CLUSTER_RUNGS,
     ManifestRun,
@@ -34,12 +30,7 @@ from buildmatrix.preflight.manifests import (
 from buildmatrix.preflight.protocol import PodLog, make_missing_checks, read_checks, read_texts
 from buildmatrix.preflight.run import RUNNERS, RungInputs, make_outcome, run_nothing
 from buildmatrix.preflight.subject import Subject, make_reference_subject
-from buildmatrix.reports.preflight import (
-    Check,
-    Preflight,
-    PreflightTarget,
-    RungOutcome,
-)
+from buildmatrix.reports.preflight import Check, Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.run import ReportTool
 from buildmatrix.reports.saved import read
 

@@ -165,10 +165,7 @@ def exit_code(preflight: Preflight, strict: bool = False) -> int:
 
 
 def _climb(
-    climb: RungInputs,
-    wanted: Sequence[Rung],
-    why_not: BuildmatrixError | None,
-    is_asked_for: bool,
+    climb: RungInputs, wanted: Sequence[Rung], why_not: BuildmatrixError | None, is_asked_for: bool
 ) -> Iterator[RungOutcome]:
     """Yield the outcomes of an image's rungs; `why_not` is why the engine cannot run it."""
     subject, id, level = climb.subject, climb.subject.target.id, wanted[-1]

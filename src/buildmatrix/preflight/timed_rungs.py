@@ -154,10 +154,7 @@ Result = dict[str, float] | None
 
 
 def run_batch(
-    commands: Sequence[Smoke],
-    run: Run,
-    repeat: int,
-    references: Mapping[str, Mapping[str, float]],
+    commands: Sequence[Smoke], run: Run, repeat: int, references: Mapping[str, Mapping[str, float]]
 ) -> tuple[Check, ...]:
     """Run each command `repeat` times cold, then warm, and compare its results.
 

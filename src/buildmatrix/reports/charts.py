@@ -10,15 +10,7 @@ from msgspec import Struct
 from buildmatrix.base.text import count, size
 from buildmatrix.judge.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
 from buildmatrix.judge.model import TargetResult
-from buildmatrix.reports.page import (
-    Area,
-    Bar,
-    bar,
-    lengths,
-    squarify,
-    vendor_class,
-    vendor_name,
-)
+from buildmatrix.reports.page import Area, Bar, bar, lengths, squarify, vendor_class, vendor_name
 
 # Used and wasted bytes by vendor, as bars and in words
 

@@ -350,9 +350,7 @@ def _place(group: FindingGroup) -> tuple[bool, int, str]:
 # Texts of several backends
 
 
-def _group_by_text(
-    texts: Iterable[tuple[Sequence[str], str, str, str]],
-) -> tuple[SharedText, ...]:
+def _group_by_text(texts: Iterable[tuple[Sequence[str], str, str, str]]) -> tuple[SharedText, ...]:
     """Targets, their backend, a text and what belongs to it; alike but for the backend is one."""
     variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
     for targets, backend, text, more in texts:

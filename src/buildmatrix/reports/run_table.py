@@ -7,17 +7,10 @@ from itertools import zip_longest
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import printable
-from buildmatrix.judge.model import (
-    NodeFit,
-    TargetResult,
-)
+from buildmatrix.judge.model import NodeFit, TargetResult
 from buildmatrix.reports import groups, run_revision, summary
 from buildmatrix.reports.node_map import columns, notes, rule_codes
-from buildmatrix.reports.run import (
-    Report,
-    is_undecided,
-    targets_in,
-)
+from buildmatrix.reports.run import Report, is_undecided, targets_in
 from buildmatrix.reports.sections import Item, Row, Section, filled
 from buildmatrix.reports.terminal import Painter, Style, draw, draw_item, wrapped
 

@@ -23,12 +23,7 @@ from buildmatrix.base.text import count, printable
 from buildmatrix.judge.model import SEVERITY_RANK, Finding, Severity
 from buildmatrix.judge.registry import BY_CODE, RULES, Rule, rule_page
 from buildmatrix.reports.json_form import TOOL, Json, dumps
-from buildmatrix.reports.replacements import (
-    Region,
-    Replacement,
-    replacements,
-    requirement_region,
-)
+from buildmatrix.reports.replacements import Region, Replacement, replacements, requirement_region
 from buildmatrix.reports.run import Report, is_undecided, requirement_line, unread
 
 #: Reader of a file of the repository, by its name in the report; None without text.

@@ -23,13 +23,7 @@ from buildmatrix.judge.model import Finding, Gate, GateState, TargetResult, sort
 from buildmatrix.judge.registry import rule_of
 from buildmatrix.matrix.model import Waiver
 from buildmatrix.reports import json_form
-from buildmatrix.reports.run import (
-    Difference,
-    Report,
-    ReportShard,
-    assemble,
-    is_undecided,
-)
+from buildmatrix.reports.run import Difference, Report, ReportShard, assemble, is_undecided
 
 # Missing shards
 

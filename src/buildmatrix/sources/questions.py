@@ -205,12 +205,7 @@ class Questions(Struct, frozen=True):
         return Staleness(reason) if reason else None
 
     def _locked(
-        self,
-        target: Target,
-        pins: Pins,
-        stale: Staleness | None,
-        label: str,
-        unchecked: str = "",
+        self, target: Target, pins: Pins, stale: Staleness | None, label: str, unchecked: str = ""
     ) -> IndexQuestion:
         lock = pins.lock
         missing = [package for package in lock.packages if lacks_files(package)]

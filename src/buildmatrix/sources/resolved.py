@@ -324,9 +324,7 @@ def resolve_sources(
             for number, python in pythons.items()
         }
 
-    def finish(
-        begun: Mapping[int, IndexQuestion | Unresolved],
-    ) -> dict[int, Resolved | Unresolved]:
+    def finish(begun: Mapping[int, IndexQuestion | Unresolved]) -> dict[int, Resolved | Unresolved]:
         asked = [item for item in begun.values() if isinstance(item, IndexQuestion)]
         answers = _answers(asked, jobs, progress)
         return {

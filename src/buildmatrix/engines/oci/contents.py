@@ -58,12 +58,7 @@ _COMMENT: Final = "buildmatrix"
 
 
 def assemble(
-    spec: Spec,
-    target: Target,
-    lock: Lock,
-    base: BaseImage,
-    store: ImageStore,
-    progress: Progress,
+    spec: Spec, target: Target, lock: Lock, base: BaseImage, store: ImageStore, progress: Progress
 ) -> BuiltImage:
     """Assemble the image of `target` in `store`, including the blobs of the base.
 

@@ -112,13 +112,7 @@ class OciEngine:
 
     name = "oci"
 
-    def __init__(
-        self,
-        folder: Path,
-        store: ImageStore,
-        cache: Cache,
-        registry: Registry,
-    ) -> None:
+    def __init__(self, folder: Path, store: ImageStore, cache: Cache, registry: Registry) -> None:
         """Keep images in the layout `folder`, and facts of their layers in `cache`.
 
         `close` closes `store` and `registry` as well.

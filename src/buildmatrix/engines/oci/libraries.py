@@ -37,13 +37,7 @@ from buildmatrix.engines.oci.store import ImageStore, folder, made_by, write_lay
 from buildmatrix.engines.process import writing
 from buildmatrix.facts.trees.base import Unreadable
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.images.layers import (
-    LayerEntry,
-    LayerPaths,
-    StoredLayer,
-    parent_folders,
-    sort_key,
-)
+from buildmatrix.images.layers import LayerEntry, LayerPaths, StoredLayer, parent_folders, sort_key
 from buildmatrix.locks.model import CondaPackage, Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.matrix.model import Target

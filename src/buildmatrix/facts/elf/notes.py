@@ -285,9 +285,7 @@ class _VersionTables:
 
 
 def _needs(
-    table: _VersionTables,
-    strings: Strings,
-    names: dict[int, tuple[str | None, str]],
+    table: _VersionTables, strings: Strings, names: dict[int, tuple[str | None, str]]
 ) -> Iterator[VersionNeed]:
     for at, (_, parts, file, first, _) in table.list_at(
         abi.DT_VERNEED, abi.DT_VERNEEDNUM, table.layout.verneed
@@ -308,9 +306,7 @@ def _needs(
 
 
 def _definitions(
-    table: _VersionTables,
-    strings: Strings,
-    names: dict[int, tuple[str | None, str]],
+    table: _VersionTables, strings: Strings, names: dict[int, tuple[str | None, str]]
 ) -> Iterator[str]:
     for at, (_, _, number, _, _, first, _) in table.list_at(
         abi.DT_VERDEF, abi.DT_VERDEFNUM, table.layout.verdef

@@ -299,11 +299,7 @@ def _numbers(raw: bytes, headers: Headers) -> Iterable[int]:
 
 
 def _binding_by_names(
-    source: CachedSource,
-    headers: Headers,
-    dynamic: Dynamic,
-    versions: Versions,
-    symbols_at: int,
+    source: CachedSource, headers: Headers, dynamic: Dynamic, versions: Versions, symbols_at: int
 ) -> Binding | None:
     """Read the symbols of an object whose hash table is the older one, without hashes."""
     if headers.file_offset(dynamic.tags.get(abi.DT_HASH, -1)) is None:

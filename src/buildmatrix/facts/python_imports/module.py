@@ -389,9 +389,7 @@ def certain_exception(body: Iterable[ast.stmt]) -> str | None:
 
 
 def _make_handler(
-    handler: ast.ExceptHandler,
-    raised_later: set[str],
-    assigned: Mapping[str, Sequence[ast.expr]],
+    handler: ast.ExceptHandler, raised_later: set[str], assigned: Mapping[str, Sequence[ast.expr]]
 ) -> Handler:
     catches = frozenset(exception_names(handler.type, assigned))
     for statement in handler.body:

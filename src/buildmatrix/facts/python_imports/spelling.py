@@ -47,10 +47,7 @@ _Names = dict[str, _Load | None]
 
 
 def normalize_loads(
-    body: list[ast.stmt],
-    source: bytes,
-    imported: Mapping[str, str],
-    is_own: Callable[[str], bool],
+    body: list[ast.stmt], source: bytes, imported: Mapping[str, str], is_own: Callable[[str], bool]
 ) -> tuple[int, ...]:
     """Normalize the loading calls of a module, in place.
 
