@@ -139,11 +139,7 @@ def audit(options: AuditOptions) -> CommandResult[Report]:
     with ExitStack() as stack:
         reader = stack.enter_context(workspace.wheels())
         session = AuditSession(
-            AuditInputs(
-                sources,
-                spec,
-                spec.root if spec is not None and not sources else Path(),
-            ),
+            AuditInputs(sources, spec, spec.root if spec is not None and not sources else Path()),
             CachingReader(reader) if fix or since is not None else reader,
             judge_of(spec),
             stack.enter_context(workspace.progress()),

@@ -213,10 +213,7 @@ def tell_more(linked: LinkedFiles, resolution: Resolution) -> bool:
     """
     links = set(linked.resolution.missing) - set(resolution.missing)
     stems = {needed.name.rpartition(".so.")[0] for needed in links} - {""}
-    files: tuple[Binary | ClosedFile, ...] = (
-        *linked.inventory.loadable,
-        *linked.inventory.closed,
-    )
+    files: tuple[Binary | ClosedFile, ...] = (*linked.inventory.loadable, *linked.inventory.closed)
     return any(
         ".so." in file.path and file_name(file.path).rpartition(".so.")[0] in stems
         for file in files

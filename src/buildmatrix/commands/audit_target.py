@@ -134,8 +134,7 @@ class Merger:
         if not unread:
             return merged
         return replace(
-            merged,
-            inventory=replace(merged.inventory, unread=(*merged.inventory.unread, *unread)),
+            merged, inventory=replace(merged.inventory, unread=(*merged.inventory.unread, *unread))
         )
 
     def forget(self) -> None:

@@ -303,11 +303,7 @@ class _BuildRun(Gates):
             self.spec.path.name,
             self.judge.catalogue_date,
             targets=[self.target_result(work) for work in self.works],
-            findings=[
-                *findings,
-                *self.judge.stale_waivers(findings, judged),
-                *self.outdated,
-            ],
+            findings=[*findings, *self.judge.stale_waivers(findings, judged), *self.outdated],
             verdicts=[
                 replace(verdict, targets=(work.target.id,))
                 for work in self.works

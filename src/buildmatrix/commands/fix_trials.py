@@ -164,11 +164,7 @@ class Bench(Struct):
                 reason = item.error if isinstance(item, Unresolved) else item
                 is_known = isinstance(reason, NoSolution | UsageError)
                 return Attempt(
-                    draft,
-                    obstacle,
-                    self.short(item),
-                    is_known=is_known,
-                    has_no_solution=is_known,
+                    draft, obstacle, self.short(item), is_known=is_known, has_no_solution=is_known
                 )
         after = self.session.report(results, advisories=False)
         before = self._before() if not self.session.inputs.sources else self.report

@@ -386,9 +386,7 @@ def fixed(
                 "run `buildmatrix lock`"
             )
     again = session.resolve(
-        inputs,
-        python=common_python(results) if inputs.sources else None,
-        relock=not inputs.sources,
+        inputs, python=common_python(results) if inputs.sources else None, relock=not inputs.sources
     )
     report = session.report(again)
     tried = {

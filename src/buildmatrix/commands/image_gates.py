@@ -349,9 +349,7 @@ def judge_image(
         return kept
     facts, unknown = inventory()
     judged = JudgedImage(
-        key,
-        judge.by_rules(target, facts, lock),
-        Inventory(unread=facts.unread, stats=facts.stats),
+        key, judge.by_rules(target, facts, lock), Inventory(unread=facts.unread, stats=facts.stats)
     )
     if unknown is None:
         store.save(JUDGEMENT, judged)

@@ -370,10 +370,7 @@ def _make_vendor(
             vendors=(vendor,),
             children=(
                 replace(
-                    files.rows[path],
-                    size=size,
-                    wasted=size if is_foreign else 0,
-                    vendors=(vendor,),
+                    files.rows[path], size=size, wasted=size if is_foreign else 0, vendors=(vendor,)
                 )
                 for path, size in sizes.items()
             ),

@@ -255,11 +255,7 @@ def _make_bar(item: Item, whole: int) -> list[Piece]:
     """Show an item's share of the whole, and the wasted part of it."""
     cells = min(round(_BAR * item.size / whole), _BAR)
     bad = min(round(_BAR * item.wasted / whole), cells)
-    return [
-        ("█" * bad, BAD),
-        ("▒" * (cells - bad), WEAK),
-        (" " * (_BAR - cells + 1), PLAIN),
-    ]
+    return [("█" * bad, BAD), ("▒" * (cells - bad), WEAK), (" " * (_BAR - cells + 1), PLAIN)]
 
 
 # Texts: details and answers as lines of one width, and the help page

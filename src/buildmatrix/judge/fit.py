@@ -111,10 +111,7 @@ def _pair(
             return
         there += ", and the two were tested together in part alone"
     yield Reason(
-        state="undecided",
-        severity="note",
-        about=runtime.about(backend, catalogue),
-        there=there,
+        state="undecided", severity="note", about=runtime.about(backend, catalogue), there=there
     ).shown_by(runtime.evidence)
 
 

@@ -117,10 +117,7 @@ def _find_states_on(image: ImageSubject, machines: _Machines) -> tuple[GridState
             key = (of_image, rule, name, artifact.title, text)
             same.setdefault(key, []).append(artifact.path)
     return tuple(
-        (
-            state,
-            FitReason(rule, f"{listing(paths, 1)} ({title}) {text}", distribution=name),
-        )
+        (state, FitReason(rule, f"{listing(paths, 1)} ({title}) {text}", distribution=name))
         for (state, rule, name, title, text), paths in same.items()
     )
 

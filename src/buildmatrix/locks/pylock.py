@@ -194,12 +194,7 @@ def taken_document(
 
 def _make_table(file: LockedFile) -> Mapping[str, object]:
     size = {} if file.size is None else {"size": file.size}
-    return {
-        "name": file.filename,
-        "url": file.url,
-        **size,
-        "hashes": {"sha256": file.sha256},
-    }
+    return {"name": file.filename, "url": file.url, **size, "hashes": {"sha256": file.sha256}}
 
 
 # Validation

@@ -287,9 +287,7 @@ class Referrers:
             if any(other.digest == entry.digest for other in index.manifests):
                 return
             grown = ImageIndex(
-                manifests=(*index.manifests, entry),
-                media_type=INDEX,
-                annotations=index.annotations,
+                manifests=(*index.manifests, entry), media_type=INDEX, annotations=index.annotations
             )
             self._manifests.write(tagged, encode(grown), INDEX)
         index = self._read_tagged_index(reference)

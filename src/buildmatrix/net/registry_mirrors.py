@@ -294,10 +294,7 @@ class Mirrors(Struct):
     # containerd
 
     def _containerd_rule(self, host: str) -> _Rule | None:
-        places = (
-            self._config_home() / "containerd/certs.d",
-            self.root / "etc/containerd/certs.d",
-        )
+        places = (self._config_home() / "containerd/certs.d", self.root / "etc/containerd/certs.d")
         for folder in places:
             for name in (host, host.replace(":", "_") + "_" if ":" in host else host, "_default"):
                 file = folder / name / "hosts.toml"

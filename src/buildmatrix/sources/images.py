@@ -59,10 +59,7 @@ def layer_reader(options: ReadingOptions) -> LayerReader:
     from buildmatrix.images.store.cache import Cache
 
     cache = options.cache()
-    return LayerReader(
-        Cache(None) if cache is None else cache.cache,
-        progress=options.progress,
-    )
+    return LayerReader(Cache(None) if cache is None else cache.cache, progress=options.progress)
 
 
 def image_facts(

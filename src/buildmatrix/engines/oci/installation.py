@@ -91,10 +91,7 @@ def launcher(script: str, target: str) -> bytes:
     if match is None or not _SCRIPT.fullmatch(script) or script in (".", ".."):
         raise UndecidedError(f"its script {script[:100]!r} cannot be made of {target[:100]!r}")
     text = _LAUNCHER.format(
-        environment=ENVIRONMENT,
-        module=match[1],
-        name=match[2].partition(".")[0],
-        function=match[2],
+        environment=ENVIRONMENT, module=match[1], name=match[2].partition(".")[0], function=match[2]
     )
     return text.encode()
 

@@ -49,10 +49,7 @@ def _make_string_pattern() -> bytes:
     patterns = []
     for quotes, signs in ((b'"""', rb'[^"\\%s]'), (b"'''", rb"[^'\\%s]")):
         quote = quotes[:1]
-        for mark, more in (
-            (quotes, rb"|%b(?!%b%b)" % (quote, quote, quote)),
-            (quote, b""),
-        ):
+        for mark, more in ((quotes, rb"|%b(?!%b%b)" % (quote, quote, quote)), (quote, b"")):
             plain = signs % (b"" if more else b"\n")
             coded = signs % (b"{" if more else b"\n{")
             field = _FIELD % {b"held": _HELD[mark]}

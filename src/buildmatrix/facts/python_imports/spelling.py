@@ -200,9 +200,7 @@ class _LoadNormalizer(ast.NodeTransformer):
                         if load is None or load.name in _LIBRARIES:
                             return None
                         return replace(
-                            load,
-                            args=(*load.args, *rest),
-                            keywords=(*load.keywords, *keywords),
+                            load, args=(*load.args, *rest), keywords=(*load.keywords, *keywords)
                         )
                     case "getattr", [ast.Constant(value=str() as attribute), *_]:
                         return self._attribute(inner, attribute)
