@@ -23,6 +23,7 @@ from debian_registry import debian_registry
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from fault_proxy import FaultProxy
+from fleet_cases import results_of
 
 from buildmatrix.api.functions import fleet_scan
 from buildmatrix.base.data import replace
@@ -33,7 +34,6 @@ from buildmatrix.fleet import run as fleet_run
 from buildmatrix.fleet.cluster import _LOCAL
 from buildmatrix.fleet.model import WaitingOptions
 from buildmatrix.reports.fleet import FleetReport, FleetResult
-from buildmatrix.reports.fleet_documents import read
 
 SITE = "usr/lib/python3.11/site-packages"
 IMAGES = 12
@@ -152,7 +152,7 @@ class Bed:
             except BuildmatrixError as error:
                 return Run(error.exit_code, FleetReport(subject=""), (), (error.message,))
         with lines.open("rb") as file:
-            return Run(result.exit_code, result.document, tuple(read(file)), tuple(log))
+            return Run(result.exit_code, result.document, results_of(file), tuple(log))
 
 
 @dataclass

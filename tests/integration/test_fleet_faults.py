@@ -20,6 +20,7 @@ from pathlib import Path
 
 import dask
 import pytest
+from fleet_cases import results_of
 from fleet_steps import ENDLESS, FATAL, STEPS, events, subject
 from killable_scheduler import killable_scheduler
 
@@ -30,7 +31,6 @@ from buildmatrix.fleet.run import scan
 from buildmatrix.fleet.running import ResultJournal, RunOutcome
 from buildmatrix.reports.fleet import FleetResult
 from buildmatrix.reports.fleet_assembly import assemble
-from buildmatrix.reports.fleet_documents import read
 
 TIMES = 20
 #: Runs in which workers, or the scheduler, are killed; each at other moments.
@@ -203,7 +203,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
             f"{len(FLEET) - done} of 40 images not judged: the run ended before",
         )
         with lines.open("rb") as file:
-            assert tuple(read(file)) == outcome.results
+            assert results_of(file) == outcome.results
         assert set(reported(outcome.results)) <= set(undisturbed)
         if number % 2:
             continue  # Processes are what this costs.
@@ -246,6 +246,6 @@ def test_a_run_that_is_killed_leaves_whole_lines(
             )
             assert process.returncode == -signal.SIGKILL
             with lines.open("rb") as file:
-                results = tuple(read(file))
+                results = results_of(file)
             assert len(results) == after
             assert set(reported(results)) <= set(undisturbed)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from buildmatrix.base.data import replace
 from buildmatrix.judge.composition import VendorBytes
@@ -290,3 +292,8 @@ def hostile(evil: str, endless: str) -> FleetReport:
         notes=texts,
         since=before,
     )
+
+
+def results_of(lines: Iterable[bytes]) -> tuple[FleetResult, ...]:
+    """The results on lines that `--lines` wrote; each has to be one."""
+    return tuple(map(msgspec.json.Decoder(FleetResult).decode, lines))

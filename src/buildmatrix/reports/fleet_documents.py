@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-import msgspec
-
 from buildmatrix.base.data import field_names, is_record
 from buildmatrix.base.text import each_text, guarded, in_json
-from buildmatrix.base.threads import prepare_type
 from buildmatrix.reports import json_form
 from buildmatrix.reports.fleet import (
     FleetFinding,
@@ -124,24 +121,6 @@ def line(result: FleetResult) -> str:
 def render_lines(report: FleetReport) -> str:
     """All results, in the order of the report."""
     return "".join(map(line, report.results))
-
-
-def read(lines: Iterable[bytes]) -> Iterator[FleetResult]:
-    """The results on some lines, as a file opened for bytes gives them.
-
-    The last line may be torn, as a writer that was stopped leaves it: without its end it is no
-    result. Raises `ValueError`, with the line's number, for anything else that is none.
-    """
-    decoder = msgspec.json.Decoder(prepare_type(FleetResult))
-    for number, text in enumerate(lines, 1):
-        if not text.endswith(b"\n"):
-            return
-        if not text.strip():
-            continue
-        try:
-            yield decoder.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(f"line {number} is no result of a fleet: {error}") from error
 
 
 # Parquet: one row per result, with lists in its cells.

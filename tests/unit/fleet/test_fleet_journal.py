@@ -3,12 +3,12 @@ import os
 from pathlib import Path
 
 import pytest
+from fleet_cases import results_of
 from fleet_steps import digest_of
 
 from buildmatrix.base.errors import UsageError
 from buildmatrix.fleet.running import ResultJournal
 from buildmatrix.reports.fleet import FleetResult
-from buildmatrix.reports.fleet_documents import read
 
 
 def result(number: int) -> FleetResult:
@@ -21,7 +21,7 @@ def test_what_was_written_is_there_before_the_file_is_closed(tmp_path: Path) -> 
         for number in range(3):
             journal.write(result(number))
             with path.open("rb") as file:
-                assert [item.digest for item in read(file)] == [
+                assert [item.digest for item in results_of(file)] == [
                     digest_of(done) for done in range(number + 1)
                 ]
 
@@ -58,7 +58,7 @@ def test_a_line_that_a_full_disk_took_in_part_is_taken_back(
         assert journal.trouble == f"{path} can no longer be written: no space left on device"
     monkeypatch.undo()
     with path.open("rb") as file:
-        assert [item.digest for item in read(file)] == [digest_of(0)]
+        assert [item.digest for item in results_of(file)] == [digest_of(0)]
     assert path.stat().st_size == size
 
 

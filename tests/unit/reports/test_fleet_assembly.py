@@ -7,7 +7,7 @@ import random
 
 import jsonschema
 import pytest
-from fleet_cases import fleet, later, results
+from fleet_cases import fleet, later, results, results_of
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import safe
@@ -170,12 +170,9 @@ def test_lines_are_read_as_they_were_written() -> None:
     report = fleet(120)
     text = text_of(report, "jsonl")
     assert text == fleet_documents.render_lines(report)
-    assert tuple(fleet_documents.read(text.encode().splitlines(keepends=True))) == report.results
-    assert assemble(
-        report.subject,
-        fleet_documents.read(text.encode().splitlines(keepends=True)),
-        "2026-11-20",
-    ).results == report.results  # fmt: skip
+    written = results_of(text.encode().splitlines())
+    assert written == report.results
+    assert assemble(report.subject, written, "2026-11-20").results == report.results
 
 
 def test_a_line_fits_its_schema_and_says_first_what_it_is() -> None:
@@ -185,22 +182,11 @@ def test_a_line_fits_its_schema_and_says_first_what_it_is() -> None:
         validator.validate(json.loads(text))
 
 
-def test_a_torn_last_line_is_no_result_and_any_other_is_an_error() -> None:
-    whole = [fleet_documents.line(result).encode() for result in fleet(3).results]
-    for end in (0, 1, 100, len(whole[2]) - 1):
-        assert len(list(fleet_documents.read([*whole[:2], whole[2][:end]]))) == 2
-    with pytest.raises(ValueError, match="line 2 is no result of a fleet"):
-        list(fleet_documents.read([whole[0], whole[1][:100] + b"\n", whole[2]]))
-    other = whole[0].replace(b"fleet-result/1", b"report/1")
-    with pytest.raises(ValueError, match="line 1"):
-        list(fleet_documents.read([other]))
-
-
 def test_what_is_hostile_stays_on_its_line() -> None:
     text = "a\nb\r\x85\u2028c\udc80 ::error:: ##[x] \x1b[2J"
     line = fleet_documents.line(replace(RESULT, names=(text,)))
     assert len(line.splitlines()) == 1
     assert "\x1b" not in line
-    (read,) = fleet_documents.read([line.encode()])
+    (read,) = results_of([line.encode()])
     assert read.names == (text.replace("\udc80", "?"),)
     assert fleet_documents.parse(text_of(made(read)).encode()).results == (read,)
