@@ -87,8 +87,8 @@ def said(path: Path) -> Mapping[tuple[str, str], Said]:
             target = bare_target(backend, backend, python="3.11", lock="pylock.toml")
             work = start(Resolved(target, lock, None, "pylock.toml"))
             judge_target(work, readings, merger, judge)
-            (verdict,) = work.verdicts
-            result[look, backend] = Said(work.findings, verdict)
+            (verdict,) = work.audited.verdicts
+            result[look, backend] = Said(work.audited.findings, verdict)
     return result
 
 

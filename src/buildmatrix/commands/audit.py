@@ -14,7 +14,8 @@ from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import shown
-from buildmatrix.commands.audit_run import Audited, AuditedTarget, AuditMemory, AuditRun
+from buildmatrix.commands.audit_run import Audited, AuditMemory, AuditRun
+from buildmatrix.commands.audit_target import AuditedTarget
 from buildmatrix.commands.options import AuditOptions
 from buildmatrix.images.store.cache import Cache
 from buildmatrix.judge.acceptance import FailOn

@@ -27,6 +27,7 @@ from buildmatrix.commands.audit_symbols import (
     tell_more,
 )
 from buildmatrix.commands.audit_target import (
+    AuditedTarget,
     AuditWork,
     Merger,
     judge_target,
@@ -38,9 +39,7 @@ from buildmatrix.facts.inventory.model import Inventory, Stats
 from buildmatrix.images.store.cache import DAY, Cache, source_digest
 from buildmatrix.judge.acceptance import fails
 from buildmatrix.judge.certainty import DECISIVE, Gain
-from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.judging import Judge
-from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.registry import LOAD_FAILURES
 from buildmatrix.judge.unread import merge_causes
 from buildmatrix.locks.index.model import (
@@ -71,17 +70,6 @@ from buildmatrix.sources.wheels_on_index import JOBS
 
 #: Bytes of all entries; that of 100 distributions for four backends has 1 MB.
 _CACHE_LIMIT = 128 << 20
-
-
-class AuditedTarget(Struct, frozen=True):
-    """Results of the rules for one target."""
-
-    #: Those of its lock, with what wheels and source distributions add.
-    packages: tuple[Package, ...]
-    findings: tuple[Finding, ...]
-    verdicts: tuple[Verdict, ...]
-    totals: AuditTotals
-    composition: Composition | None
 
 
 class Audited(Struct, frozen=True):
@@ -165,13 +153,13 @@ PART_FOR_SYMBOLS = 3
 
 def audit_wheels(
     resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress
-) -> tuple[AuditWork, ...]:
+) -> tuple[AuditedTarget, ...]:
     """Audit the wheels of locks: one result per lock, in order."""
     run = AuditRun(resolved, Readings(reader, JOBS, progress), judge)
     run.read_and_judge()
-    for work in run.works:
-        work.findings = judge.settled(work.findings)
-    return run.works
+    return tuple(
+        replace(work.audited, findings=judge.settled(work.audited.findings)) for work in run.works
+    )
 
 
 class AuditRun:
@@ -266,7 +254,7 @@ class AuditRun:
         return {
             key(work.wheels[name]): facts
             for work in self.works
-            for finding in work.findings
+            for finding in work.audited.findings
             if finding.rule in LOAD_FAILURES
             for name, facts in work.facts(self.readings).items()
             if name == finding.distribution
@@ -334,11 +322,9 @@ class AuditRun:
         """
         gained: dict[str, set[Gain]] = {}
         for work in self.works:
+            findings = self._judge.settled(work.audited.findings) if unless_failing else ()
             failing = {
-                name
-                for finding in (self._judge.settled(work.findings) if unless_failing else ())
-                if fails(finding)
-                for name in finding.distributions
+                name for finding in filter(fails, findings) for name in finding.distributions
             }
             for owner, gain in work.gains.items():
                 name = owner.partition("==")[0]
@@ -358,16 +344,7 @@ class AuditRun:
     def results(self) -> Audited:
         """Return the results by the rules alone."""
         return Audited(
-            tuple(
-                AuditedTarget(
-                    work.resolved.lock.packages,
-                    work.findings,
-                    work.verdicts,
-                    work.totals,
-                    work.composition,
-                )
-                for work in self.works
-            ),
+            tuple(work.audited for work in self.works),
             self._sum_inventories(),
             len(self.readings.facts),
         )

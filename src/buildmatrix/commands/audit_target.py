@@ -60,6 +60,17 @@ class Merged(Struct, frozen=True):
     resolution: Resolution
 
 
+class AuditedTarget(Struct, frozen=True):
+    """Results of the rules for one target; policy, waivers and baseline are applied at the end."""
+
+    #: Those of its lock, with what wheels and source distributions add.
+    packages: tuple[Package, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    totals: AuditTotals = field(default_factory=AuditTotals)
+    composition: Composition | None = None
+
+
 class AuditWork(Struct):
     """One target on its way through an audit."""
 
@@ -67,11 +78,7 @@ class AuditWork(Struct):
     #: The wheel that an installer takes, by distribution; why none is taken, for the others.
     wheels: Mapping[str, LockedFile]
     without_wheel: Mapping[str, str]
-    #: By the rules alone: policy, waivers and baseline are applied at the end.
-    findings: tuple[Finding, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    totals: AuditTotals = field(default_factory=AuditTotals)
-    composition: Composition | None = None
+    audited: AuditedTarget = AuditedTarget()
     #: Additions of an installer or another package manager, as unread entries.
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
@@ -213,23 +220,22 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         resolution=merged.resolution,
         with_tables=work.linked,
     )
-    work.findings, verdicts = judge.wheels(subject)
+    findings, verdicts = judge.wheels(subject)
     left_open = unopened(subject)
     work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts})
     deepened = name_unparsed_python(
         (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
         merged.inventory,
     )
-    work.verdicts, work.totals = weigh(
-        subject, (*deepened, *source_verdicts(subject)), facts, unread
-    )
-    hidden = unread_rests(subject, work.verdicts, left_open, work.totals.download)
-    work.findings += (*hidden, *_note_unanswered(subject, unanswered))
+    weighed, totals = weigh(subject, (*deepened, *source_verdicts(subject)), facts, unread)
+    hidden = unread_rests(subject, weighed, left_open, totals.download)
     installed = {
         name: sum(member.size for member in wheel_facts.members)
         for name, wheel_facts in facts.items()
     }
-    work.composition = compose(subject, work.verdicts, installed)
+    composition = compose(subject, weighed, installed)
+    findings += (*hidden, *_note_unanswered(subject, unanswered))
+    work.audited = AuditedTarget(lock.packages, findings, weighed, totals, composition)
 
 
 # Packages of conda

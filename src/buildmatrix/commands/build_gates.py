@@ -95,20 +95,19 @@ class LockGate(Gates):
         from buildmatrix.commands.audit_run import audit_wheels
         from buildmatrix.sources.resolved import Resolved
 
-        works_by_target = {work.target.id: work for work in works if work.lock is not None}
-        resolved = [
-            Resolved(work.target, work.lock, None, work.target.lock_label)
-            for work in works_by_target.values()
+        resolved = {
+            work.target.id: Resolved(work.target, work.lock, None, work.target.lock_label)
+            for work in works
             if work.lock is not None
-        ]
+        }
         with self.options.workspace.wheels() as reader:
-            looked = audit_wheels(resolved, reader, self.judge, self.progress)
-        for audited_lock in looked:
-            work = works_by_target[audited_lock.resolved.target.id]
-            findings = tuple(self._installed(item, work.target) for item in audited_lock.findings)
+            looked = audit_wheels(tuple(resolved.values()), reader, self.judge, self.progress)
+        locked = (work for work in works if work.target.id in resolved)
+        for work, audited in zip(locked, looked, strict=True):
+            findings = tuple(self._installed(item, work.target) for item in audited.findings)
             if self.judge.gate(findings) == "failed":
                 work.findings += findings
-                work.verdicts = audited_lock.verdicts
+                work.verdicts = audited.verdicts
                 work.gates["lock"] = "failed"
                 self.progress.done(work.target.id, work.outcome(), work.ending)
 
