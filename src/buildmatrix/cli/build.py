@@ -98,7 +98,7 @@ def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
     from buildmatrix.preflight.subject import find_last_image
     from buildmatrix.sources.state_folder import State
 
-    spec, targets = load_targets(settings, (pattern,), None)
+    spec, targets = load_targets(settings, pattern)
     backends = load_catalogue(spec.catalogue_files).backends
     engines = cache(workspace(settings).image_engine)
     codes = []

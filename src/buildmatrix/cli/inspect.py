@@ -97,7 +97,7 @@ def inspect_command(
         if to.pairs[0][0] not in names(DRAWING):
             raise UsageError("--graph draws: give --format json, dot or mermaid with it")
     elif select is not None:
-        selected = load_targets(settings, (select,), None)
+        selected = load_targets(settings, select)
         machines, target = find_machines(*selected, select), selected[1][0]
     here = look.workspace
     spec = here.declared()
@@ -170,7 +170,7 @@ def explore_command(
     if select is not None:
         if backend is not None or runtime != "any":
             raise click.UsageError("--select says the backend and its version; leave those out")
-        spec_of_target, targets = load_targets(settings, [select], None)
+        spec_of_target, targets = load_targets(settings, select)
         if len(targets) > 1:
             raise UsageError(f"--select {select} fits {len(targets)} targets; name one of them")
         declared = spec_of_target, targets[0]

@@ -149,7 +149,7 @@ def cache_key_command(
     """
     from buildmatrix.commands.cache_key import make_document, make_keys, require_single_key
 
-    spec, targets = load_targets(settings, globs, None)
+    spec, targets = load_targets(settings, *globs)
     keys = make_keys(spec, targets, name)
     if style == "json":
         say(json.dumps(make_document(name, keys), indent=2), JSON)

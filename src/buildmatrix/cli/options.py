@@ -363,11 +363,9 @@ def load(settings: CommandSettings) -> Spec:
     return workspace(settings).load()
 
 
-def load_targets(
-    settings: CommandSettings, globs: Sequence[str], subset: str | None
-) -> tuple[Spec, tuple[Target, ...]]:
+def load_targets(settings: CommandSettings, *globs: str) -> tuple[Spec, tuple[Target, ...]]:
     """The specification, and the targets that were selected."""
     from buildmatrix.matrix.matrix import select
 
     spec = load(settings)
-    return spec, select(spec, globs, subset)
+    return spec, select(spec, globs, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from msgspec import Struct, field
 
@@ -326,12 +326,7 @@ def find_libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[
         for item in seen
         if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
     )
-    return tuple(
-        sorted(
-            copies,
-            key=lambda library: (library.backend, library.name, library.path, library.is_static),
-        )
-    )
+    return tuple(sorted(copies, key=attrgetter("backend", "name", "path", "is_static")))
 
 
 def _make_library(

@@ -132,17 +132,8 @@ def _sum_architectures(
         )
         for (backend, arch, kind), (size, count, files) in sums.items()
     ]
-    return tuple(
-        sorted(
-            rows,
-            key=lambda architecture: (
-                -architecture.size,
-                architecture.backend,
-                architecture.arch,
-                architecture.kind,
-            ),
-        )
-    )
+    rows.sort(key=lambda row: (-row.size, row.backend, row.arch, row.kind))
+    return tuple(rows)
 
 
 def _list_code(inventory: Inventory) -> Iterator[tuple[str, DeviceCode]]:

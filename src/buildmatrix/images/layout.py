@@ -293,13 +293,9 @@ class OciLayout:
                 msgspec.structs.replace(image, annotations={**image.annotations, REF_NAME: name})
                 for name in wanted
             ]
-            manifests = tuple(
-                sorted(
-                    [*kept, *(named or [image])],
-                    key=lambda entry: (entry.annotations.get(REF_NAME, ""), entry.digest),
-                )
-            )
-            index = ImageIndex(schema_version=2, media_type=INDEX, manifests=manifests)
+            entries = [*kept, *(named or [image])]
+            entries.sort(key=lambda entry: (entry.annotations.get(REF_NAME, ""), entry.digest))
+            index = ImageIndex(schema_version=2, media_type=INDEX, manifests=tuple(entries))
             self._replace_file("oci-layout", LAYOUT_FILE)
             self._replace_file("index.json", encode(index))
             sync_folder(self.folder)
