@@ -337,6 +337,12 @@ def bounded(count: int, *, at_least: bool) -> str:
     return f"{'≥' if at_least else ''}{size(count)}"
 
 
+def split_lines(text: str) -> list[str]:
+    """Split lines as `patch` does: only a line feed ends one."""
+    parts = text.split("\n")
+    return [*(f"{part}\n" for part in parts[:-1]), *([parts[-1]] if parts[-1] else [])]
+
+
 def listing(items: Iterable[str], most: int = 4, separator: str = ", ") -> str:
     """Return `a, b, c and 7 more`: each item once, in the given order."""
     unique: Sequence[str] = list(dict.fromkeys(items))

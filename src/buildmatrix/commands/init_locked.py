@@ -21,6 +21,7 @@ from buildmatrix.base.text import listing
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import backend_build, distribution
 from buildmatrix.catalogue.releases import runtime_of_build
+from buildmatrix.facts.files import begins_with
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.condalock import DEFAULT_ENVIRONMENT, locked_pythons
 from buildmatrix.locks.model import CondaPackage, LeftOut, Package
@@ -172,10 +173,7 @@ def divide_inputs(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, 
 
 
 def _is_other_pylock(path: Path) -> bool:
-    if not is_pylock(path.name):
-        return False
-    with path.open("rb") as file:
-        return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
+    return is_pylock(path.name) and not begins_with(path, LOCK_HEADER)
 
 
 def _is_hashed(path: Path) -> bool:

@@ -37,7 +37,7 @@ from buildmatrix.base.errors import Problem, SpecError, UndecidedError, UsageErr
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.engines.quoting import FILTERS, Unquotable, comment, ignore_pattern, plain, rules
-from buildmatrix.facts.files import keep_out_of_git, write_changed
+from buildmatrix.facts.files import begins_with, keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock
 from buildmatrix.matrix.model import DEFAULT_OUTPUT, PackageManager, Spec, Target
@@ -469,13 +469,8 @@ def _leftovers(spec: Spec, files: Mapping[str, bytes]) -> list[Path]:
         if path.parent.name not in targets
         and _relative(spec, path) not in files
         and path.is_file()
-        and _bears_mark(path)
+        and begins_with(path, MARK)
     )
-
-
-def _bears_mark(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MARK)) == MARK.encode()
 
 
 def _relative(spec: Spec, path: Path) -> str:

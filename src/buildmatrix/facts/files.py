@@ -35,6 +35,12 @@ def write_changed(path: Path, data: bytes) -> None:
         raise UndecidedError(f"{path} cannot be written: {reason(error)}.") from error
 
 
+def begins_with(path: Path, text: str) -> bool:
+    """Return True if a file begins with `text`, in ASCII. Raises `OSError`."""
+    with path.open("rb") as file:
+        return file.read(len(text)) == text.encode()
+
+
 def read_at_most(path: str | Path, most: int) -> bytes:
     """Return up to `most` + 1 bytes of a file; the extra byte shows that it is too long.
 

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.base import toml
 from buildmatrix.base.errors import SpecError
 from buildmatrix.base.parsing import parse_requirement
+from buildmatrix.base.text import split_lines
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.requirement_files import read_environment
 
@@ -225,14 +226,8 @@ def _rename(line: str, name: str, twin: str, only: str | None) -> str:
 def unified(label: str, before: str, after: str) -> str:
     """Return the difference of a file for `git apply` and `patch -p1`; empty if there is none."""
     lines = difflib.unified_diff(
-        _split_lines(before), _split_lines(after), f"a/{label}", f"b/{label}"
+        split_lines(before), split_lines(after), f"a/{label}", f"b/{label}"
     )
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
-
-
-def _split_lines(text: str) -> list[str]:
-    """Split lines as `patch` does: only a line feed ends one."""
-    parts = text.split("\n")
-    return [*(f"{part}\n" for part in parts[:-1]), *([parts[-1]] if parts[-1] else [])]

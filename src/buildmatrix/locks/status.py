@@ -20,7 +20,7 @@ from buildmatrix.base.child import scratch
 from buildmatrix.base.errors import BuildError, BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.base.parsing import parse_wheel_name
 from buildmatrix.base.text import printable
-from buildmatrix.facts.files import keep_out_of_git, write_changed
+from buildmatrix.facts.files import begins_with, keep_out_of_git, write_changed
 from buildmatrix.facts.trees.base import reason
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.pylock import difference, input_values, read_lock, read_lock_and_record
@@ -147,8 +147,7 @@ def leftovers(spec: Spec) -> tuple[str, ...]:
 def _is_our_own(path: Path) -> bool:
     """Return True if `buildmatrix lock` wrote a file."""
     try:
-        with path.open("rb") as file:
-            return file.read(len(LOCK_HEADER)) == LOCK_HEADER.encode()
+        return begins_with(path, LOCK_HEADER)
     except OSError:
         return False
 

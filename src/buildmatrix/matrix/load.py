@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol, cast
 
+from buildmatrix.base.parsing import natural
 from buildmatrix.matrix.document import Problems, closest, did_you_mean, quoted, read
 from buildmatrix.matrix.keys import (
     NodeClassTable,
@@ -18,7 +19,7 @@ from buildmatrix.matrix.keys import (
     VulnerabilitiesTable,
     WaiverTable,
 )
-from buildmatrix.matrix.matrix import Matrix, choose, expand, suggest, version_order
+from buildmatrix.matrix.matrix import Matrix, choose, expand, suggest
 from buildmatrix.matrix.model import (
     DEFAULT_OUTPUT,
     DEFAULT_TOOLS,
@@ -308,7 +309,7 @@ def _subsets(file: SpecFile, matrix: Matrix, problems: Problems) -> dict[str, tu
         points = [point for point in matrix.points if point.id in ids]
         if table.latest:
             latest: dict[str, str] = {}
-            for point in sorted(points, key=lambda point: version_order(point.runtime)):
+            for point in sorted(points, key=lambda point: natural(point.runtime)):
                 latest[point.backend] = point.runtime
             points = [point for point in points if latest[point.backend] == point.runtime]
         subsets[name] = tuple(point.id for point in points)

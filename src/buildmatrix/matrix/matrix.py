@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from buildmatrix.base.errors import UsageError
-from buildmatrix.base.parsing import parse_specifiers, version_or_none
+from buildmatrix.base.parsing import natural, parse_specifiers, version_or_none
 from buildmatrix.base.text import listing
 from buildmatrix.matrix.document import Problems, closest, did_you_mean
 from buildmatrix.matrix.keys import ExcludeTable, IncludeTable, SpecFile
@@ -47,14 +47,6 @@ class Point:
         machine = self.platform.removeprefix("linux/").replace("/", "-")
         suffix = "" if machine == "amd64" else f"-{machine}"
         return f"{self.backend}{runtime}-py{python}-{self.variant}{suffix}"
-
-
-def version_order(version: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return a sort key that puts 3.9 before 3.10; works for any text."""
-    return tuple(
-        (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 100 else 0, part)
-        for part in re.split(r"[._-]", version)
-    )
 
 
 def match(globs: Iterable[str], ids: Iterable[str]) -> list[str]:
@@ -249,7 +241,7 @@ def expand(file: SpecFile, problems: Problems) -> Matrix:
 
 def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) -> Axes:
     defaults = file.defaults
-    runtimes = tuple(sorted(runtimes_of(backend), key=version_order))
+    runtimes = tuple(sorted(runtimes_of(backend), key=natural))
     if isinstance(backend.runtime, tuple):
         _axis(backend.runtime, problems)
     if not runtimes:
@@ -266,7 +258,7 @@ def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) 
     return Axes(
         runtimes,
         # A stand-in, so that the rest of the file can be checked.
-        tuple(sorted(python, key=version_order)) or ("3.12",),
+        tuple(sorted(python, key=natural)) or ("3.12",),
         _axis(backend.variant or defaults.variant, problems) or ("default",),
         _axis(backend.platforms or defaults.platforms, problems) or ("linux/amd64",),
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from buildmatrix.facts.files import begins_with
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
@@ -292,8 +293,7 @@ def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
     if not is_pylock(path.rpartition("/")[2]):
         return False
     try:
-        with (root / path).open("rb") as file:
-            return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
+        return not begins_with(root / path, LOCK_HEADER)
     except OSError:
         return not settings.requirements and not settings.pyproject
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 from packaging.utils import canonicalize_name
 
+from buildmatrix.base.text import split_lines
+
 # Positions as in SARIF 2.1.0 (3.30).
 #
 # Columns count UTF-16 code units from 1, as editors and code hosts do; an end column is one past
@@ -93,7 +95,7 @@ class Replacement(Struct, frozen=True):
         cut.
         """
         begin = self.region.start_line - 1
-        return tuple(_lines(text)[begin : begin + len(self.gone)]) == self.gone
+        return tuple(split_lines(text)[begin : begin + len(self.gone)]) == self.gone
 
 
 class _Block(Struct):
@@ -173,11 +175,6 @@ def _replacement(block: _Block) -> Replacement:
     if is_whole or not gone:
         return Replacement(Region(block.line, 1, after, 1), text, gone)
     return Replacement(Region(block.line, 1, after - 1, column(last, len(last))), text, gone)
-
-
-def _lines(text: str) -> list[str]:
-    parts = text.split("\n")
-    return [*(f"{part}\n" for part in parts[:-1]), *filter(None, parts[-1:])]
 
 
 def _ending(line: str) -> str:

@@ -18,7 +18,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import BuildmatrixError, UsageError
-from buildmatrix.base.parsing import parse_specifiers
+from buildmatrix.base.parsing import natural, parse_specifiers
 from buildmatrix.base.progress import Progress
 from buildmatrix.base.text import listing
 from buildmatrix.base.threads import side_by_side
@@ -157,10 +157,8 @@ def _one_each(targets: Sequence[Target]) -> tuple[Target, ...]:
     return tuple(chosen.values())
 
 
-def _rank(target: Target) -> tuple[bool, tuple[tuple[bool, int, str], ...]]:
-    from buildmatrix.matrix.matrix import version_order
-
-    return target.platform == PLATFORM, version_order(target.python)
+def _rank(target: Target) -> tuple[bool, list[tuple[int, int | str]]]:
+    return target.platform == PLATFORM, natural(target.python)
 
 
 def _bare(name: str, catalogue_backends: Collection[str]) -> Target:
