@@ -40,7 +40,7 @@ from buildmatrix.fleet.model import (
     describe_timeout,
 )
 from buildmatrix.fleet.running import KILLED, Run, RunOutcome, run_to_end, watch_cluster
-from buildmatrix.fleet.work import AnswerSource, look_up_all
+from buildmatrix.fleet.work import AnswerLookup, look_up_all
 from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import FleetResult, FleetWork
 
@@ -68,7 +68,7 @@ class Steps(Struct, frozen=True, kw_only=True):
     """Steps for an image; see `fleet.work`."""
 
     #: In this process, before anything is submitted to a worker.
-    look_up: Callable[[WorkerSettings], AbstractContextManager[AnswerSource]]
+    look_up: Callable[[WorkerSettings], AbstractContextManager[AnswerLookup]]
     resolve: Work[Subject, ImageTask]
     resolve_and_judge: Work[Subject, ImageTask]
     read: Work[LayerTask, LayerDone]
@@ -132,7 +132,7 @@ class _FleetRun(Run):
     #: Subjects left to workers, then None.
     unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
     #: Answers of earlier runs, and of this run for later ones.
-    look_up: AnswerSource = field(init=False)
+    look_up: AnswerLookup = field(init=False)
 
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[bool]:

@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UndecidedError
@@ -324,19 +323,6 @@ def _read_in_time(
 LookedUp = ImageTask | Subject
 
 
-class AnswerSource(Protocol):
-    """Looks up answers of earlier runs, and saves those of this run for later ones."""
-
-    def __call__(self, subject: Subject) -> LookedUp:
-        """See `LookedUp`."""
-
-    def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
-        """Record these results, which the store has, for a subject's current meaning."""
-
-    def save(self) -> Sequence[str]:
-        """Save the recorded results for later runs; return sentences about failures."""
-
-
 #: Number of threads: enough for a near and for a far registry and store. Useless threads take a
 #: fifth more processor time, since they wait for each other.
 FEWEST_THREADS = 2
@@ -351,7 +337,9 @@ _FAILURES = 3
 
 
 class AnswerLookup(Closing):
-    """Looks up answers with one machine's cache and store; thread-safe."""
+    """Looks up answers of earlier runs with one machine's cache and store, and saves those of this
+    run for later ones; thread-safe.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._context = WorkerContext(settings, _PATIENCE)
@@ -374,14 +362,14 @@ class AnswerLookup(Closing):
         return subject
 
     def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
-        """See `LookUp.keep`."""
+        """Record these results, which the store has, for a subject's current meaning."""
         if task.pinned:
             subject, digest = task.subject, task.pinned
             key = make_result_key(self._context, subject, digest)
             self._remembered.keep(Reference.parse(subject.reference), digest, key, results)
 
     def save(self) -> Sequence[str]:
-        """See `LookUp.save`."""
+        """Save the recorded results for later runs; return sentences about failures."""
         self._remembered.save()
         return self._context.notes()
 
@@ -426,7 +414,7 @@ class AnswerLookup(Closing):
 
 
 async def look_up_all(
-    look_up: AnswerSource, subjects: Sequence[Subject]
+    look_up: AnswerLookup, subjects: Sequence[Subject]
 ) -> AsyncIterator[LookedUp]:
     """Look up all subjects, with several threads and roughly in order."""
     ended = threading.Event()

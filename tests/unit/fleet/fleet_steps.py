@@ -21,7 +21,7 @@ from buildmatrix.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.fleet.run import Steps
-from buildmatrix.fleet.work import AnswerSource, LookedUp
+from buildmatrix.fleet.work import AnswerLookup, LookedUp
 from buildmatrix.net.registry_mirrors import Reference
 from buildmatrix.reports.fleet import FleetLayer, FleetResult
 
@@ -155,7 +155,7 @@ class Nothing:
         return ()
 
 
-def look_up(_: WorkerSettings) -> AbstractContextManager[AnswerSource]:
+def look_up(_: WorkerSettings) -> AbstractContextManager[AnswerLookup]:
     return nullcontext(Nothing())
 
 

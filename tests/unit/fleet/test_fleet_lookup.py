@@ -29,7 +29,6 @@ from buildmatrix.fleet.work import (
     FEWEST_THREADS,
     THREADS,
     AnswerLookup,
-    AnswerSource,
     LookedUp,
     adjust_threads,
     look_up_all,
@@ -174,7 +173,7 @@ def run(
             raise failure
         yield Workers()
 
-    def opened(_: WorkerSettings) -> AbstractContextManager[AnswerSource]:
+    def opened(_: WorkerSettings) -> AbstractContextManager[AnswerLookup]:
         known = Nothing()
         monkeypatch.setattr(Nothing, "__call__", lambda _, subject: find(subject))
         return nullcontext(known)
