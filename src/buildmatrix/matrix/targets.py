@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from buildmatrix.facts.files import begins_with
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, Problems
 from buildmatrix.matrix.keys import CheckWaiverTable, SmokeTable, SpecFile
@@ -293,7 +292,8 @@ def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
     if not is_pylock(path.rpartition("/")[2]):
         return False
     try:
-        return not begins_with(root / path, LOCK_HEADER)
+        with (root / path).open("rb") as file:
+            return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
     except OSError:
         return not settings.requirements and not settings.pyproject
 
