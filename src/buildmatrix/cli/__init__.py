@@ -70,8 +70,11 @@ COMMANDS = {
 
 #: Command → module with its function, `<command>_command`, where the module has another name.
 _MODULES = {
-    "scan": "audit",
-    "why": "diff",
+    "audit": "judging",
+    "scan": "judging",
+    "diff": "judging",
+    "why": "judging",
+    "fleet": "release",
     "report": "release",
     "init": "matrix",
     "targets": "matrix",

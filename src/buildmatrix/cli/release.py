@@ -1,4 +1,4 @@
-"""`promote` and `verify`: tags of staged images, and their signed verdicts."""
+"""`promote`, `verify`, `fleet` and `report`: images in registries, and reports of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 import click
 
 from buildmatrix.api import releases
+from buildmatrix.api.fleets import FleetAuditOptions, FleetScanOptions, fleet_audit, fleet_scan
 from buildmatrix.api.releases import VerifyOptions
+from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
-from buildmatrix.cli.options import take
-from buildmatrix.cli.output import Output, report_output, writes
+from buildmatrix.cli.options import add_global_options, option, take
+from buildmatrix.cli.output import REPORT_FILE, Output, report_output, writes
 from buildmatrix.commands.options import AcceptingOptions, CommandOptions, PromoteOptions, argument
 from buildmatrix.commands.workspace import CommandResult
-from buildmatrix.reports.formats import PROMOTE, RUN, VERIFY
+from buildmatrix.reports.formats import FLEET, PROMOTE, RUN, VERIFY
+
+#: Standard input or output in place of a file.
+STDIO = Path("-")
 
 
 @click.command("promote")
@@ -44,7 +49,54 @@ def verify_command(options: VerifyOptions, /, to: Output) -> int:
     return to.write(releases.verify(options))
 
 
-STDIN = Path("-")
+_all_option = option("--all", "every", is_flag=True, help="Do not shorten lists.")
+
+
+@click.group("fleet")
+def fleet_command() -> None:
+    """Judge everything that an organization has, each layer once, on one machine or many."""
+
+
+@fleet_command.command("scan", short_help="Judge the images of registries, lists and clusters.")
+@take(FleetScanOptions, fail_on=writes(FLEET, REPORT_FILE), last=_all_option)
+def scan_fleet(options: FleetScanOptions, /, every: bool, to: Output) -> int:
+    """Judge every image of a fleet for the backend of its node class, its label or its name.
+
+    FLEET is registry:HOST/NAME[:TAG] with patterns (`registry:HOST/team/*`), a file of references,
+    or pods:FILE of `kubectl get pods -A -o json`. Node classes are those of the specification.
+    Nothing of an image is executed. What a run has read, the next one does not read again.
+    """
+    return _check_places(options, to).write(fleet_scan(options), every=every)
+
+
+@fleet_command.command("audit", short_help="Judge the locks and requirements of repositories.")
+@take(FleetAuditOptions, fail_on=writes(FLEET, REPORT_FILE), last=_all_option)
+def audit_fleet(options: FleetAuditOptions, /, every: bool, to: Output) -> int:
+    """Judge what repositories would install, each at its default branch, before it is installed.
+
+    REPOSITORIES are clones or bare repositories on this machine, folders of them, or a file with
+    their paths. Nothing is fetched, checked out or run. Equal files are judged once.
+    """
+    return _check_places(options, to).write(fleet_audit(options), every=every)
+
+
+def _check_places(options: FleetScanOptions | FleetAuditOptions, to: Output) -> Output:
+    """Return the requested documents other than lines on standard output. Raises `UsageError`."""
+    if options.workers and options.scheduler:
+        raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
+    if options.lines != STDIO:
+        return to
+    for text in click.get_current_context().params["formats"]:
+        if "=" not in text and to.file in (None, STDIO):
+            raise UsageError(
+                f"--lines - and --format {text} both go to standard output; name a file"
+            )
+    pairs = [pair for pair in to.pairs if (pair[1] or to.file) not in (None, STDIO)]
+    return replace(to, pairs=pairs)
+
+
+for _name, _command in list(fleet_command.commands.items()):
+    fleet_command.commands[_name] = add_global_options(_command)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +123,11 @@ def report_command(options: RenderOptions, /, to: Output) -> int:
     from buildmatrix.reports.saved import accept, merge, parse, read
 
     accepted, fingerprints = more_waivers(options.waivers, None), known_findings(options.baseline)
-    if options.files.count(STDIN) > 1:
+    if options.files.count(STDIO) > 1:
         raise UsageError("- is standard input, which can be read only once")
     report = merge(
         [
-            parse(sys.stdin.buffer.read(), "standard input") if path == STDIN else read(path)
+            parse(sys.stdin.buffer.read(), "standard input") if path == STDIO else read(path)
             for path in options.files
         ]
     )
