@@ -1,29 +1,34 @@
 """Reading of a wheel by parts, at the depths `listing` and `heads` of `index.model.Depth`.
 
 The parts depend on the wheel's directory and on the budget, never on time or on the cache: equal
-calls return equal facts.
+calls return equal facts. The files of a conda package are compressed together, and such a stream
+cannot be entered in the middle: a package is read whole, or only its list of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
 
+from buildmatrix.base.data import replace
 from buildmatrix.facts.binaries.head_facts import Prefix, collect_linking
 from buildmatrix.facts.binaries.reader import read_elf
 from buildmatrix.facts.binaries.stream import read_end
 from buildmatrix.facts.elf.headers import Malformed
 from buildmatrix.facts.elf.model import Elf
-from buildmatrix.facts.inventory.collect import collect_shallow
+from buildmatrix.facts.inventory.collect import collect, collect_shallow, find_relevance
+from buildmatrix.facts.inventory.conda import CONDA, CONDA_PREFIX
 from buildmatrix.facts.inventory.listing import may_matter
-from buildmatrix.facts.inventory.model import Inventory
+from buildmatrix.facts.inventory.model import ClosedFile, Distribution, Inventory, Stats
 from buildmatrix.facts.python_imports.graph import ImportStages
-from buildmatrix.facts.trees.archive import BytesSource
-from buildmatrix.facts.trees.base import Unreadable
+from buildmatrix.facts.trees.archive import BytesSource, Slice
+from buildmatrix.facts.trees.base import File, Unreadable
+from buildmatrix.facts.trees.conda import CondaTree, PackageInfo, read_info, record_path
 from buildmatrix.facts.trees.wheel import WheelTree
-from buildmatrix.facts.trees.zip_archive import DEFLATED
+from buildmatrix.facts.trees.zip_archive import DEFLATED, Bytes
+from buildmatrix.locks.conda_packages import join_build
 from buildmatrix.locks.index.ends import archives, ends, links, suspects
 from buildmatrix.locks.index.heads import FIRST_PAGE, disguised, heads
 from buildmatrix.locks.index.model import (
@@ -36,6 +41,7 @@ from buildmatrix.locks.index.model import (
     Tables,
     is_small,
 )
+from buildmatrix.locks.index.names import rename_owners
 from buildmatrix.locks.index.parts import (
     BATCH,
     LARGEST_HEAD,
@@ -262,3 +268,60 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         held = HeldTree(tuple(tree.walk()), parts.held)
         inventory = collect_shallow(held, parts.facts, parts.opened, parts.unmasked, parts.lazy)
         return Reading(inventory, tree.members, parts.limited)
+
+
+# Packages of conda
+
+
+#: Bytes of a link's file, for its name to decide.
+_LINKED = 4
+
+
+def read_package_list(source: Bytes, filename: str) -> Reading:
+    """Return the facts that the package's list of files gives. Raises `Unreadable`."""
+    info = read_info(source, filename)
+    distribution = _make_distribution(info)
+    closed = tuple(
+        ClosedFile(file.path, 0 if file.is_link else file.size, distribution.owner, by)
+        for file in info.files
+        # Binaries link a library by a name that is usually a link.
+        if (by := find_relevance(File(file.path, _LINKED if file.is_link else file.size)))
+        is not None
+    )
+    inventory = Inventory(
+        distributions=(distribution,),
+        closed=closed,
+        stats=Stats(files=len(info.files), bytes_total=source.size),
+    )
+    return Reading(inventory, tuple(_list_packaged(info)), limited=True)
+
+
+def read_package(archive: Slice, filename: str) -> Reading:
+    """Return the facts of all files of a package. Raises `Unreadable`."""
+    with CondaTree(archive, filename) as tree:
+        inventory = collect(tree)
+        distribution = _make_distribution(tree.info)
+        owners = {item.owner for item in inventory.distributions}
+        owned = rename_owners(inventory, dict.fromkeys(owners, distribution.owner))
+        # Its modules lie beside those of other packages, which it may import.
+        inventory = replace(owned, distributions=(distribution,), python_imports=())
+        return Reading(inventory, tuple(_list_packaged(tree.info)))
+
+
+def _make_distribution(info: PackageInfo) -> Distribution:
+    return Distribution(
+        f"{CONDA_PREFIX}{info.name}",
+        join_build(info.version, info.build),
+        record_path(info),
+        installer=CONDA,
+        files=len(info.files),
+        size=sum(file.size for file in info.files),
+        has_record=True,
+    )
+
+
+def _list_packaged(info: PackageInfo) -> Iterator[Member]:
+    """Yield the files; what one takes of the archive is unknown, and its hash serves as its CRC."""
+    for file in info.files:
+        if not file.is_link:
+            yield Member(file.path, file.size, file.size, int(file.sha256[:8] or "0", 16))

@@ -372,12 +372,10 @@ def _find_depth(wheel: LockedFile, size: int, depth: Depth, most: int | None) ->
 
 def _read_parts(source: Ranged, depth: Depth, most: int | None, filename: str) -> Reading:
     # The whole scan core comes with these; cached facts are given without it.
+    from buildmatrix.locks.index.depth import read_package_list, read_parts
+
     if is_conda_file(filename):
-        from buildmatrix.locks.index.conda import read_listing
-
-        return read_listing(source, filename)
-    from buildmatrix.locks.index.depth import read_parts
-
+        return read_package_list(source, filename)
     return read_parts(source, depth, most)
 
 
@@ -407,14 +405,12 @@ def _check_gaps(wheel: Bytes) -> None:
 
 
 def _collect(archive: Slice, filename: str) -> Reading:
-    if is_conda_file(filename):
-        from buildmatrix.locks.index.conda import read_whole
-
-        return read_whole(archive, filename)
     from buildmatrix.facts.inventory.collect import collect
     from buildmatrix.facts.trees.wheel import WheelTree
-    from buildmatrix.locks.index.depth import Reading
+    from buildmatrix.locks.index.depth import Reading, read_package
 
+    if is_conda_file(filename):
+        return read_package(archive, filename)
     with WheelTree(archive) as tree:
         return Reading(collect(tree), tree.members)
 

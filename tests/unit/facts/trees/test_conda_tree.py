@@ -12,7 +12,7 @@ from rattler.package_streaming import extract
 from buildmatrix.facts.trees.archive import BytesSource, Slice
 from buildmatrix.facts.trees.base import File, Symlink, Unreadable
 from buildmatrix.facts.trees.conda import CondaTree, read_info
-from buildmatrix.locks.index.conda import read_listing
+from buildmatrix.locks.index.depth import read_package_list
 
 FILES = {
     "lib/libdemo.so.1.2": Content(b"\x7fELF" + bytes(900)),
@@ -52,7 +52,7 @@ def test_the_list_is_that_of_rattler(tmp_path: Path, ending: str) -> None:
 def test_links_are_listed_by_their_names(tmp_path: Path) -> None:
     """Binaries name a library as its link is called, and the list is all that may be read."""
     file = make_package(tmp_path, "demo-1.0-h1_0", FILES)
-    reading = read_listing(BytesSource(file.read_bytes()), file.name)
+    reading = read_package_list(BytesSource(file.read_bytes()), file.name)
     closed = {item.path: (item.size, item.owner) for item in reading.inventory.closed}
     assert closed["lib/libdemo.so.1.2"] == (904, "conda:demo==1.0+h1_0")
     assert closed["lib/libdemo.so.1"] == (0, "conda:demo==1.0+h1_0")
