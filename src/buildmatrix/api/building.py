@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import (
     EXIT_FINDINGS,
@@ -232,8 +234,7 @@ def save_images(file: str, result: Result, engine: Engine, log: Log) -> None:
         log("info", f"{target.id}: saved as {path}")
 
 
-@dataclass(frozen=True, slots=True)
-class LockStates:
+class LockStates(Struct, frozen=True):
     """State of each lock."""
 
     #: Target -> `locked FILE`, `current FILE`, `taken from FILE`; with `check`, why it is stale.

@@ -7,9 +7,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from buildmatrix.base.progress import Ending, Progress
 from buildmatrix.base.text import size
@@ -49,8 +50,7 @@ class Display(Progress, Protocol):
         """Prepare for other text on standard error, or else output."""
 
 
-@dataclass(slots=True)
-class _OpenWork:
+class _OpenWork(Struct):
     """Work on one target that goes on."""
 
     started: float
@@ -172,8 +172,7 @@ _STATES: dict[Ending | None, tuple[str, str]] = {
 }
 
 
-@dataclass(slots=True)
-class _TargetRow:
+class _TargetRow(Struct):
     #: When the clock started, less the time that it stood still.
     started: float
     #: When the clock stopped.
@@ -362,8 +361,7 @@ _FEW = 3
 _SPACING = 1 / 64
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """Progress of one amount: how much is done, since when, and how fast."""
 
     started: float

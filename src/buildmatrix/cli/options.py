@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import partial, wraps
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.cli import completing
@@ -32,8 +33,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 ALL_FORMATS = frozenset({"github", *(item.name for table in formats.ALL for item in table)})
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSettings:
+class CommandSettings(Struct, frozen=True):
     """The options that stand before the command or after it."""
 
     file: Path = Path("buildmatrix.toml")
@@ -330,8 +330,7 @@ def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
 # The `Workspace` of a command line
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleLog:
+class ConsoleLog(Struct, frozen=True):
     """Log of messages on standard error, as verbose as requested."""
 
     quiet: bool

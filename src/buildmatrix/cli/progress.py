@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from buildmatrix.base.progress import Ending, Progress, Silent
 from buildmatrix.base.text import printable, shown
@@ -24,8 +25,7 @@ from buildmatrix.facts.inventory.workers import COMPANIONS
 _GRACE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(Struct, frozen=True):
     """Passes on what may be shown: names of targets and packages, and what steps print, is foreign.
 
     Each text stays on its line; plain lines are looked at once more where they are printed.

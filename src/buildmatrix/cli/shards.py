@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from buildmatrix.base.data import replace
 from buildmatrix.base.errors import UsageError
@@ -33,8 +33,7 @@ _options = stack_options(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
+class Sharding(Struct, frozen=True):
     """Shard of the targets, and the sources of their times.
 
     This machine's journal counts only if it is named: other machines have other journals, and
@@ -61,8 +60,7 @@ class Sharding:
         return Part(part, self.shard, plan_digest(numbers, count))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The targets of a command."""
 
     targets: tuple[Target, ...]

@@ -9,12 +9,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from buildmatrix.base.data import field_names
 from buildmatrix.base.errors import UsageError
 from buildmatrix.base.parsing import natural, parse_specifiers, version_or_none
 from buildmatrix.base.text import listing
@@ -29,8 +30,7 @@ from buildmatrix.matrix.shapes import SourceText
 # Points
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One combination of axis values."""
 
     backend: str
@@ -106,7 +106,7 @@ def _meets(condition: str, value: str) -> bool:
 def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> None:
     """Note values that no point has, and ranges over values that cannot be ordered."""
     backends = {text.value for text in when.backend}
-    for name in (axis.name for axis in fields(Point)):
+    for name in field_names(Point):
         conditions: tuple[SourceText, ...] = getattr(when, name)
         values = {
             getattr(point, name): None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from buildmatrix.matrix import kinds
 from buildmatrix.matrix.document import Kind, Problems
