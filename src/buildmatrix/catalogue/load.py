@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -165,15 +164,13 @@ def _load(extra: tuple[Path, ...]) -> Catalogue:
 @lru_cache(maxsize=1)
 def _own() -> Mapping[str, DataFile]:
     """Read buildmatrix's own files, by name, or what `tools/compile_catalogue.py` made of them."""
-    package = resources.files("buildmatrix.catalogue")
+    package = Path(__file__).parent
     if (compiled := package / "data.msgpack").is_file():
         decoder = msgspec.msgpack.Decoder(prepare_type(dict[str, DataFile]))
         return decoder.decode(compiled.read_bytes())
-    folder = package / "data"
     return {
         item.name: read(item.name, item.read_bytes(), is_own=True)
-        for item in sorted(folder.iterdir(), key=lambda item: item.name)
-        if item.name.endswith(".toml")
+        for item in sorted((package / "data").glob("*.toml"))
     }
 
 

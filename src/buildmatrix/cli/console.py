@@ -94,8 +94,6 @@ def say(text: str, syntax: Syntax = LINES) -> None:
 @contextmanager
 def _printing() -> Iterator[None]:
     """Print on standard output. Raises `UndecidedError` when it takes nothing more."""
-    from buildmatrix.facts.trees.base import reason
-
     try:
         with LOCK:
             before_printing(is_error=False)
@@ -103,6 +101,8 @@ def _printing() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        from buildmatrix.facts.trees.base import reason
+
         raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
 
 
