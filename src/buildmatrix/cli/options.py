@@ -170,7 +170,7 @@ def take(kind: type[Any], **placed: Decorator) -> Decorator:
         @wraps(command)
         def run(**values: Any) -> Any:
             values |= {name: not values[name] for name in negated}
-            machine = {name: values.pop(name) for name in _OF_MACHINE if name in values}
+            machine = {name: values.pop(name) for name in _OF_MACHINE & values.keys() - order}
             here = workspace(click.get_current_context().obj or CommandSettings(), **machine)
             taken = {name: values.pop(name) for name in order if name in values}
             return command(kind(workspace=here, **taken), **values)
@@ -180,8 +180,8 @@ def take(kind: type[Any], **placed: Decorator) -> Decorator:
     return decorate
 
 
-#: Options of which a `Workspace` is made.
-_OF_MACHINE = ("engine", "no_cache", "offline", "store")
+#: Options of which a `Workspace` is made, where they are no field: a fleet has a `store` itself.
+_OF_MACHINE = frozenset({"engine", "no_cache", "offline", "store"})
 
 
 def _parameter(item: Field[Any], hint: Any) -> Decorator:

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from buildmatrix.cli import group
+from buildmatrix.cli import group, main
 from buildmatrix.cli.options import GLOBAL_OPTIONS, CommandSettings, option, take
 from buildmatrix.commands.options import CommandOptions, ImageOptions, SelectionOptions
 from buildmatrix.commands.options import option as option_field
@@ -145,3 +145,14 @@ def test_options_stand_in_the_order_of_bases_fields_and_what_is_placed() -> None
 def test_a_field_without_metadata_of_an_option_is_none() -> None:
     assert "workspace" not in {parameter.name for parameter in fields_command.params}
     assert CommandOptions().workspace.specification == Path("buildmatrix.toml")
+
+
+@pytest.mark.parametrize("command", ["scan", "audit"])
+def test_workers_of_a_fleet_get_the_store_of_the_command_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.txt").write_text("registry.example.com/app:1\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["fleet", command, f"{tmp_path}/fleet.txt", "--store", "s3://name:secret@bucket"])
+    assert stop.value.code == 2
+    assert "has credentials in its address" in capsys.readouterr().err
