@@ -1,8 +1,12 @@
-"""What `buildmatrix audit` costs: the lock of torch and xgboost, Python 3.12 on Linux.
+"""What `buildmatrix audit` costs: locks for Python 3.12 on Linux.
 
     pip install auditwheel
     python bench/audit.py               # beside `pip download` and `auditwheel show`
     python bench/audit.py --no-peer     # without downloading 3 GB
+    python bench/audit.py web           # one of the sets
+
+`stack`  torch and xgboost: 32 wheels, 3.1 GB.
+`web`    a web application: 117 wheels, most of them small.
 
 `cold`   nothing known of any wheel, one backend; the resolution is done, as a lock is there.
 `warm`   the same again.
@@ -26,7 +30,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-REQUIREMENTS = "torch\nxgboost\n"
+REQUIREMENTS = {
+    "stack": "torch xgboost",
+    "web": "django djangorestframework fastapi[standard] celery[redis] sqlalchemy psycopg[binary]"
+    " boto3 sentry-sdk pandas pillow lxml cryptography opentelemetry-sdk gunicorn"
+    " opentelemetry-exporter-otlp uvicorn[standard] aiohttp grpcio pyarrow scikit-learn matplotlib",
+}
 PYTHON = "3.12"
 PLATFORM = "x86_64-manylinux_2_35"
 BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
@@ -69,6 +78,8 @@ class Run:
     total: int
     read: int
     wheels: int
+    #: Distributions whose verdict could change if all of their bytes were read.
+    open: int
 
 
 def audit(lock: Path, cache: Path, *backends: str, deep: bool = False) -> Run:
@@ -91,20 +102,22 @@ def audit(lock: Path, cache: Path, *backends: str, deep: bool = False) -> Run:
     seconds = time.perf_counter() - started
     if done.returncode not in (0, 3):
         sys.exit(f"exit {done.returncode}\n{done.stderr[-4000:]}")
-    stats = json.loads(report.read_text())["stats"]
+    answer = json.loads(report.read_text())
+    stats = answer["stats"]
     wheels = sum("wheels" in one for one in tomllib.loads(lock.read_text())["packages"])
     return Run(
         seconds=seconds,
         total=stats["bytes_total"],
         read=stats["bytes_read"],
         wheels=wheels,
+        open=sum(not one["certain"] for one in answer["distributions"]),
         **json.loads(cost.read_text()),
     )
 
 
-def locked(folder: Path) -> Path:
+def locked(folder: Path, requirements: str) -> Path:
     """The lock, and its pins beside it."""
-    (folder / "requirements.in").write_text(REQUIREMENTS)
+    (folder / "requirements.in").write_text(requirements.replace(" ", "\n"))
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     command = [uv, "pip", "compile", "-q", "requirements.in", f"--python-version={PYTHON}"]
     command += [f"--python-platform={PLATFORM}", "--only-binary=:all:"]
@@ -143,17 +156,15 @@ def line(name: str, run: Run, note: str = "") -> None:
     """One result."""
     part = f"{run.read / 1e6:.1f} MB of {run.total / 1e6:.0f} MB ({run.read / run.total:.2%})"
     cost = f"{run.seconds:.2f} s, {run.cpu:.2f} s of CPU, peak {run.peak / 1e6:.0f} MB"
-    print(f"{name}: {cost}, {run.wheels} wheels, {run.requests} requests, {part}{note}", flush=True)
+    wheels = f"{run.wheels} wheels, {run.open} open"
+    print(f"{name}: {cost}, {wheels}, {run.requests} requests, {part}{note}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-peer", action="store_true")
-    parser.add_argument("--deep", action="store_true", help="also reads members whole: 1 GB or so")
-    arguments = parser.parse_args()
+def measure(requirements: str, deep: bool, has_peer: bool) -> None:
+    """Lines of one set."""
     with tempfile.TemporaryDirectory(prefix="bench-audit-") as name:
         folder = Path(name)
-        lock = locked(folder)
+        lock = locked(folder, requirements)
         one = audit(lock, folder / "one", "cpu")
         line("cold, cpu", one)
         warm = audit(lock, folder / "one", "cpu")
@@ -162,14 +173,25 @@ def main() -> None:
         line("cold, four backends", four, f", {four.seconds / one.seconds:.2f}x one backend")
         again = audit(lock, folder / "four", *BACKENDS)
         line("warm, four backends", again)
-        if arguments.deep:
+        if deep:
             line("cold, cpu, deep", audit(lock, folder / "deep", "cpu", deep=True))
-        if not arguments.no_peer:
+        if has_peer:
             other = peer(folder)
             print(
                 f"pip download, auditwheel show: {other:.1f} s,"
                 f" {other / one.seconds:.0f}x cold, {other / warm.seconds:.0f}x warm"
             )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="*", metavar="SET", help=" ".join(REQUIREMENTS))
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--deep", action="store_true", help="also reads members whole: 1 GB or so")
+    arguments = parser.parse_args()
+    for name in arguments.sets or REQUIREMENTS:
+        print(f"{name}, load {os.getloadavg()[0]:.1f}")
+        measure(REQUIREMENTS[name], arguments.deep, not arguments.no_peer)
 
 
 if __name__ == "__main__":

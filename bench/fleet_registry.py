@@ -7,7 +7,8 @@ as it is: nothing is pushed. A few stacks of real wheels, one layer for each hea
 some dozens of runtimes of small wheels; above these an application per image. Which stack and which
 runtime an image has follows Zipf's law, so that a few are everywhere and most are rare. The same
 arguments give the same bytes, whenever and wherever: images are added to those of a smaller fleet.
-The wheels are those of `tests/corpus`; what its folder lacks (2.7 GB in all) is downloaded.
+The wheels are those of `tests/corpus`; what its folder lacks (2.7 GB in all) is downloaded. The
+first run took 14 minutes on two busy cores: 4 for downloads, 10 to make layers. It names each.
 
 Layout of the storage: https://github.com/distribution/distribution/blob/v2.8.3/registry/storage/paths.go
 """
@@ -118,6 +119,7 @@ class Storage:
         note = self.root.parent / "made" / f"{name}.json"
         if note.exists():
             return Layer(**json.loads(note.read_text()))
+        print(f"layer {name}", file=sys.stderr)
         data = tarred(parts)
         packed = gzip.compress(data, 1, mtime=0)
         diff_id = f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -222,10 +224,12 @@ def fetched() -> dict[str, Path]:
     names = dict.fromkeys((*(name for stack in STACKS for name in stack.wheels), *SMALL))
     wheels = sorted(read_truth(), key=lambda wheel: wheel.filename)
     folder = wheel_folder()
-    return {
-        name: fetch(next(wheel for wheel in wheels if wheel.filename.startswith(name)), folder)
-        for name in names
-    }
+    found: dict[str, Path] = {}
+    for name in names:
+        print(f"wheel {name}", file=sys.stderr)
+        wheel = next(wheel for wheel in wheels if wheel.filename.startswith(name))
+        found[name] = fetch(wheel, folder)
+    return found
 
 
 def fill(folder: Path, images: int, base: Path | None = None, prefix: str = "fleet") -> None:

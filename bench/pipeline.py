@@ -3,7 +3,7 @@
     eval "$(python3 -m scripts.stack env)"      # or any Docker engine
     python bench/pipeline.py help noop build
 
-`help`   `buildmatrix --help` beside a bare interpreter.
+`help`   `buildmatrix --help` and `targets` beside a bare interpreter.
 `noop`   a second run of eight targets with nothing changed, beside plain bake, all layers cached.
 `build`  the example's cpu target without layer cache, beside plain bake of the same files; both
          keep the builder's wheel cache, so that the network is not what is measured.
@@ -96,7 +96,9 @@ def measure_help(runs: int) -> None:
     """Start-up."""
     own = timed(runs, lambda: quiet([sys.executable, "-m", "buildmatrix", "--help"], ROOT))
     bare = timed(runs, lambda: quiet([sys.executable, "-c", "pass"], ROOT))
+    targets = timed(runs, lambda: quiet([sys.executable, "-m", "buildmatrix", "targets"], ROOT))
     line("--help", own, "python -c pass", bare)
+    line("targets", targets, "python -c pass", bare)
 
 
 EIGHT = """
