@@ -22,12 +22,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.fleet_registry import fill
 from bench.root import FILES, make
 
 HERE = Path(__file__).parent
 
 #: Name → arguments of the small form, if there is one, and of the whole; `{root}` is a made root
-#: file system.
+#: file system, `{fleet}` the storage of a registry with 10,000 images.
 BENCHES: dict[str, tuple[str | None, str]] = {
     "scan": (
         "--tree {root} --runs 1 headers",
@@ -41,8 +42,10 @@ BENCHES: dict[str, tuple[str | None, str]] = {
     "build": (None, ""),
     "runner": (None, ""),
     "pipeline": (None, "help noop build"),
+    "fleet": (None, "measure {fleet} {fleet}.jsonl"),
 }
 SMALL_ROOT = 60
+FLEET = 10_000
 
 
 def run(name: str, arguments: list[str]) -> dict[str, object]:
@@ -84,14 +87,16 @@ def main() -> None:
     print(json.dumps(made))
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        tree = Path(folder, "root")
+        tree, fleet = Path(folder, "root"), Path(folder, "fleet")
         for name, (small, whole) in BENCHES.items():
             words = whole if options.all else small
             if words is None or (options.names and name not in options.names):
                 continue
             if "{root}" in words and not tree.exists():
                 make(tree, FILES if options.all else SMALL_ROOT)
-            rows.append(run(name, words.format(root=tree).split()))
+            if "{fleet}" in words:
+                fill(fleet, FLEET)
+            rows.append(run(name, words.format(root=tree, fleet=fleet).split()))
     if options.json:
         options.json.write_text(json.dumps({**made, "benches": rows}, indent=1) + "\n")
     sys.exit(any(row["exit"] for row in rows))

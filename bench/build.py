@@ -1,12 +1,12 @@
 """Building images: the engine oci beside `docker buildx bake`, of one specification, in one run.
 
-    python bench/build.py [--targets 8]
+    python bench/build.py [--targets 8]     # both parts
     python bench/build.py peers
 
-Needs a Docker engine, base images and a package index (`scripts.stack up`). Both engines start
-without layers of this specification, and with wheels that were downloaded before. Says
-for the first build, for one changed requirement and for nothing changed: seconds of wall clock,
-the ratio, and the most memory that buildmatrix took.
+`docker` needs a Docker engine, base images and a package index (`scripts.stack up`). Both engines
+start without layers of this specification, and with wheels that were downloaded before. Says for
+the first build, for one changed requirement and for nothing changed: seconds of wall clock, the
+ratio, and the most memory that buildmatrix took.
 
 `peers` needs no Docker engine: it compares a first build of one target by the engine oci, scan
 included, with an installation into a folder by pip or uv, tar and gzip, in turns. The wheels are
@@ -107,19 +107,11 @@ def forget(folder: Path) -> None:
         shutil.rmtree(Path(os.environ["BUILDMATRIX_CACHE"], "buildmatrix", kind))
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["peers"])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--targets", type=int, default=8)
-    options = parser.parse_args()
-    targets = options.targets
+def measure_engines(targets: int) -> None:
+    """Print what builds by both engines cost."""
     rows: dict[str, dict[str, tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory(prefix="bench.") as name:
         os.environ["BUILDMATRIX_CACHE"] = f"{name}/cache"
-        if options.what:
-            return measure_peers(Path(name, "peers"), options.runs)
         for engine in ("oci", "docker"):
             folder = Path(name, engine)
             folder.mkdir()
@@ -145,6 +137,24 @@ def main() -> None:
             f"{what:30} {own:6.1f} ({memory / 1e6:.0f})  {docker:6.1f} ({docker_memory / 1e6:.0f})"
             f"  {docker / own:5.1f}"
         )
+
+
+def main() -> None:
+    """Measure, and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="docker peers")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--targets", type=int, default=8)
+    options = parser.parse_args()
+    parts = set(options.parts) or {"docker", "peers"}
+    if unknown := parts - {"docker", "peers"}:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    if "docker" in parts:
+        measure_engines(options.targets)
+    if "peers" in parts:
+        with tempfile.TemporaryDirectory(prefix="bench.") as name:
+            os.environ["BUILDMATRIX_CACHE"] = f"{name}/cache"
+            measure_peers(Path(name, "peers"), options.runs)
 
 
 if __name__ == "__main__":
