@@ -141,9 +141,13 @@ class _FleetRun(Run):
         with self.steps.look_up(self.settings) as self.look_up:
             looking = asyncio.create_task(self._look_up())
             try:
-                first = await self.unanswered.get()
-                self.unanswered.put_nowait(first)
-                yield first is not None
+                waiting = [await self.unanswered.get()]
+                # In their order: workers take nothing that is behind the end.
+                while not self.unanswered.empty():
+                    waiting.append(self.unanswered.get_nowait())
+                for subject in waiting:
+                    self.unanswered.put_nowait(subject)
+                yield waiting[0] is not None
                 # Raises its exception.
                 await looking
             finally:

@@ -214,6 +214,14 @@ def test_workers_get_what_has_no_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert handed.count("resolve") == handed.count("read") == handed.count("judge") == 10
 
 
+def test_workers_get_the_only_image_of_a_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, handed = run(tmp_path, monkeypatch, ["new-0"], lambda subject: subject)
+    assert len(outcome.results) == 1
+    assert handed == ["connected", "resolve", "read", "judge"]
+
+
 def test_what_has_an_answer_is_reported_where_no_scheduler_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
