@@ -13,7 +13,6 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit_symbols import Edge, add_tables
-from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Artefact, Binary, Inventory, Unread
 from buildmatrix.facts.loader import Resolution
 from buildmatrix.judge.certainty import (
@@ -28,7 +27,6 @@ from buildmatrix.judge.certainty import (
 from buildmatrix.judge.composing import compose
 from buildmatrix.judge.composition import Composition
 from buildmatrix.judge.evidence import HELD
-from buildmatrix.judge.findings import finding
 from buildmatrix.judge.judging import Judge
 from buildmatrix.judge.locks import (
     Wheels,
@@ -40,7 +38,13 @@ from buildmatrix.judge.locks import (
 )
 from buildmatrix.judge.model import AuditTotals, Finding, Verdict
 from buildmatrix.judge.subject import LinkedFiles
-from buildmatrix.judge.unread import source_verdicts, unread_rests
+from buildmatrix.judge.unread import (
+    Unanswered,
+    list_unknown,
+    note_unanswered,
+    source_verdicts,
+    unread_rests,
+)
 from buildmatrix.locks.conda_packages import conda_distributions, is_conda_file
 from buildmatrix.locks.index.model import WheelFacts
 from buildmatrix.locks.index.reading import Readings, key
@@ -182,7 +186,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     environment = marker_environment(target)
     lock = add_askers(lock, merged.inventory.distributions, environment)
     unanswered = tuple(_find_unanswered(work, readings, judge.catalogue))
-    work.added = (*lock.unread, *_list_unknown(unanswered))
+    work.added = (*lock.unread, *list_unknown(unanswered))
     if lock.is_completed:
         late = installed_environment(target)
         work.added += tuple(
@@ -234,15 +238,11 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         for name, wheel_facts in facts.items()
     }
     composition = compose(subject, weighed, installed)
-    findings += (*hidden, *_note_unanswered(subject, unanswered))
+    findings += (*hidden, *note_unanswered(subject, unanswered))
     work.audited = AuditedTarget(lock.packages, findings, weighed, totals, composition)
 
 
 # Packages of conda
-
-
-#: Packages that a sentence names.
-_NAMED = 5
 
 
 def _conda_files(lock: Lock) -> Iterator[CondaPackage]:
@@ -272,25 +272,9 @@ def list_failures(files: Iterable[LockedFile], readings: Readings) -> Iterator[U
             yield Unread(file.filename, readings.failures[name])
 
 
-class _Unanswered(Struct, frozen=True):
-    """Packages of one channel of which nothing could be read."""
-
-    #: Empty for an address that is not one of a channel.
-    channel: str
-    #: Why the first of them could not be read.
-    why: str
-    packages: tuple[CondaPackage, ...]
-    #: True if each shows in name, build or requirements whose it is.
-    is_named: bool
-
-    @property
-    def names(self) -> str:
-        return listing((item.name.removeprefix(CONDA_PREFIX) for item in self.packages), _NAMED)
-
-
 def _find_unanswered(
     work: AuditWork, readings: Readings, catalogue: Catalogue
-) -> Iterator[_Unanswered]:
+) -> Iterator[Unanswered]:
     """Yield the packages that no server gave, by channel; those without a name to judge apart."""
     groups: dict[tuple[str, bool], list[CondaPackage]] = {}
     whys: dict[str, str] = {}
@@ -304,7 +288,7 @@ def _find_unanswered(
         groups.setdefault((package.index or "", is_named), []).append(package)
         whys[package.name] = readings.failures.get(name, "the lock does not say where it is")
     for (channel, is_named), packages in sorted(groups.items()):
-        yield _Unanswered(channel, whys[packages[0].name], tuple(packages), is_named)
+        yield Unanswered(channel, whys[packages[0].name], tuple(packages), is_named)
 
 
 def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged:
@@ -317,34 +301,6 @@ def _add_conda(merged: Merged, conda: Iterable[Package], judge: Judge) -> Merged
         merged.inventory, distributions=(*merged.inventory.distributions, *distributions)
     )
     return replace(merged, inventory=inventory, evidence=(*merged.evidence, *declared))
-
-
-def _list_unknown(unanswered: Iterable[_Unanswered]) -> Iterator[Unread]:
-    """Yield the channels with packages whose names do not show whose they are."""
-    for group in unanswered:
-        if not group.is_named:
-            yield Unread(
-                group.packages[0].place,
-                f"{group.names} come from {group.channel or 'an unknown channel'}, and nothing of "
-                f"them was read ({group.why}); create the environment and run "
-                "`buildmatrix scan dir:PREFIX`",
-            )
-
-
-def _note_unanswered(wheels: Wheels, unanswered: Iterable[_Unanswered]) -> Iterator[Finding]:
-    """Yield a note for each channel whose packages are judged without their files."""
-    for group in unanswered:
-        if group.is_named:
-            verb = "is" if len(group.packages) == 1 else "are"
-            yield finding(
-                "BM902",
-                wheels,
-                f"{group.names} of {group.channel or 'an unknown channel'} {verb} judged by name "
-                f"and build alone, as nothing was read ({group.why})",
-                severity="note",
-                path=group.channel,
-                by_path=True,
-            )
 
 
 def _with_depth(

@@ -6,9 +6,12 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from buildmatrix.base.data import replace
 from buildmatrix.base.text import count, listing, size
 from buildmatrix.catalogue.lookup import library
+from buildmatrix.facts.inventory.conda import CONDA_PREFIX
 from buildmatrix.facts.inventory.model import Unread
 from buildmatrix.judge.certainty import Unopened, hidden_bytes
 from buildmatrix.judge.findings import finding
@@ -16,7 +19,7 @@ from buildmatrix.judge.fixes import accept
 from buildmatrix.judge.locks import Wheels
 from buildmatrix.judge.model import Finding, Fix, Verdict
 from buildmatrix.judge.subject import ImageSubject
-from buildmatrix.locks.model import Package, SourceFacts
+from buildmatrix.locks.model import CondaPackage, Package, SourceFacts
 
 # BM107: a distribution has no usable wheel.
 #
@@ -230,3 +233,55 @@ def _unread_advice(path: str) -> str:
     if _PLACE.search(path):
         return "look at what that line requires; if it is harmless, accept it with a [[waive]]"
     return "find out what the file is; if it is harmless, accept it with a [[waive]]"
+
+
+# BM902: packages of conda on a channel that did not answer
+
+
+#: Packages that a sentence names.
+_NAMED = 5
+
+
+class Unanswered(Struct, frozen=True):
+    """Packages of conda, of one channel, of which nothing could be read."""
+
+    #: Empty for an address that is not one of a channel.
+    channel: str
+    #: Why the first of them could not be read.
+    why: str
+    packages: tuple[CondaPackage, ...]
+    #: True if each shows in name, build or requirements whose it is.
+    is_named: bool
+
+    @property
+    def names(self) -> str:
+        """Return the first of them, for a sentence."""
+        return listing((item.name.removeprefix(CONDA_PREFIX) for item in self.packages), _NAMED)
+
+
+def list_unknown(unanswered: Iterable[Unanswered]) -> Iterator[Unread]:
+    """Yield the channels with packages whose names do not show whose they are."""
+    for group in unanswered:
+        if not group.is_named:
+            yield Unread(
+                group.packages[0].place,
+                f"{group.names} come from {group.channel or 'an unknown channel'}, and nothing of "
+                f"them was read ({group.why}); create the environment and run "
+                "`buildmatrix scan dir:PREFIX`",
+            )
+
+
+def note_unanswered(wheels: Wheels, unanswered: Iterable[Unanswered]) -> Iterator[Finding]:
+    """Yield a note for each channel whose packages are judged without their files."""
+    for group in unanswered:
+        if group.is_named:
+            verb = "is" if len(group.packages) == 1 else "are"
+            yield finding(
+                "BM902",
+                wheels,
+                f"{group.names} of {group.channel or 'an unknown channel'} {verb} judged by name "
+                f"and build alone, as nothing was read ({group.why})",
+                severity="note",
+                path=group.channel,
+                by_path=True,
+            )
