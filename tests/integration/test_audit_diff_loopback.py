@@ -41,11 +41,14 @@ def commit(root: Path, **files: str) -> None:
     git(root, "commit", "-q", "-m", "x")
 
 
-def diff(root: Path, *sources: str, ref: str = "HEAD", **more: Any) -> Report:
+def diff(
+    root: Path, *sources: str, ref: str = "HEAD", is_resolved: bool = True, **more: Any
+) -> Report:
     if sources:
         more.setdefault("backends", ("cpu",))
     with session(root, *sources, **more) as one, extract_inputs(one.inputs, ref) as then:
         found = one.resolve()
+        assert [str(error) for error in found if isinstance(error, Exception) and is_resolved] == []
         return reduce_report(one, found, one.report(found), ref, then)
 
 
@@ -244,7 +247,7 @@ def test_what_could_not_be_resolved_then_counts_as_new_and_that_is_said(
 def test_what_cannot_be_resolved_now_is_undecided(index: PackageIndex, root: Path) -> None:
     commit(root, base__in="xgboost==3.4.1\n")
     write(root, base__in="xgboost==99\n")
-    report = diff(root, "base.in")
+    report = diff(root, "base.in", is_resolved=False)
     assert report.targets[0].gates["lock"] == "undecided"
     assert exit_code(report) == 3
 

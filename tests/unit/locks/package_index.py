@@ -139,7 +139,11 @@ def serve() -> Iterator[PackageIndex]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        #: uv opens dozens of connections at once; the usual queue of five would drop some.
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
     index.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
