@@ -111,8 +111,8 @@ def start(resolved: Resolved) -> AuditWork:
     """One target before anything of it was read."""
     chosen = chosen_wheels(resolved)
     files = {
-        package.name: _absolute(package.file, resolved.lock.path)
-        for package in _conda_files(resolved.lock)
+        package.name: _make_absolute(package.file, resolved.lock.path)
+        for package in _find_conda_files(resolved.lock)
         if package.file is not None and package.file.url
     }
     return AuditWork(resolved, {**chosen.wheels, **files}, chosen.without_wheel)
@@ -245,14 +245,14 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
 # Packages of conda
 
 
-def _conda_files(lock: Lock) -> Iterator[CondaPackage]:
+def _find_conda_files(lock: Lock) -> Iterator[CondaPackage]:
     """Yield the packages of conda that are files."""
     for package in lock.conda:
         if isinstance(package, CondaPackage) and package.file is not None and not package.source:
             yield package
 
 
-def _absolute(file: LockedFile, lock: Path) -> LockedFile:
+def _make_absolute(file: LockedFile, lock: Path) -> LockedFile:
     """Return a file whose path is relative to its lock with one that is not."""
     path = local_path(file.url)
     if path is None or path.is_absolute():
@@ -278,7 +278,7 @@ def _find_unanswered(
     """Yield the packages that no server gave, by channel; those without a name to judge apart."""
     groups: dict[tuple[str, bool], list[CondaPackage]] = {}
     whys: dict[str, str] = {}
-    for package in _conda_files(work.resolved.lock):
+    for package in _find_conda_files(work.resolved.lock):
         name = key(work.wheels[package.name]) if package.name in work.wheels else ""
         if name and name not in readings.unanswered:
             continue

@@ -27,7 +27,7 @@ from buildmatrix.engines.oci.installation import (
 )
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.base import Closing
-from buildmatrix.facts.trees.conda import package_members
+from buildmatrix.facts.trees.conda import find_members
 from buildmatrix.facts.trees.tar import TarMember
 from buildmatrix.images.layers import LayerEntry, sort_key
 from buildmatrix.locks.model import CondaPackage
@@ -56,7 +56,7 @@ class InstalledCondaPackage(Closing):
             filename = package.file.filename if package.file is not None else archive.name
             with archive.open("rb") as file:
                 blob = Slice(OpenFile(file.fileno()), 0, archive.stat().st_size)
-                self._members = package_members(blob, filename, self._spool)
+                self._members = find_members(blob, filename, self._spool)
             self._index = self._json("info/index.json")
             self._package = package
             version = f"{self._index.get('version')}+{self._index.get('build')}"

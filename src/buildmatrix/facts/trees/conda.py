@@ -101,7 +101,7 @@ class CondaTree(Closing, Tree):
     def __init__(self, archive: Slice, filename: str) -> None:
         self._spool = Spool()
         try:
-            self._members = package_members(archive, filename, self._spool)
+            self._members = find_members(archive, filename, self._spool)
             data = {
                 name: _read_json(self._members[name])
                 for name in (INDEX, PATHS)
@@ -157,7 +157,7 @@ def read_info(source: Bytes, filename: str) -> PackageInfo:
     """
     whole = Slice(source, 0, source.size)
     is_zip = filename.endswith(_ZIP)
-    first, *others = _archives(whole, ("info-",)) if is_zip else [whole]
+    first, *others = _find_archives(whole, ("info-",)) if is_zip else [whole]
     if others:
         raise Unreadable("it has several archives of its `info/`")
     info = parse_info(_find_info(first, is_alone=not is_zip))
@@ -223,15 +223,15 @@ def _parse(data: Mapping[str, bytes], name: str) -> Mapping[str, object]:
     return document
 
 
-def package_members(blob: Slice, filename: str, spool: Spool) -> dict[str, TarMember]:
+def find_members(blob: Slice, filename: str, spool: Spool) -> dict[str, TarMember]:
     """Return the members of a package by name, from its one archive or its two.
 
     The ending of `filename` is its format, as for conda. Raises `Unreadable` for damage and bombs.
     """
-    archives = _archives(blob, ("info-", "pkg-")) if filename.endswith(_ZIP) else [blob]
+    archives = _find_archives(blob, ("info-", "pkg-")) if filename.endswith(_ZIP) else [blob]
     found: dict[str, TarMember] = {}
     for archive in archives:
-        for number, member in enumerate(members(spool.store(_unpacked(archive)))):
+        for number, member in enumerate(members(spool.store(_unpack(archive)))):
             if number == MOST_FILES:
                 raise Unreadable(f"it has more than {MOST_FILES} members")
             name = member.name.removeprefix("./")
@@ -251,7 +251,7 @@ def _find_info(archive: Slice, *, is_alone: bool) -> Mapping[str, bytes]:
 
     One that has all files of the package, `is_alone`, is only read up to these two.
     """
-    forward = ForwardSource(_beginning(_unpacked(archive)))
+    forward = ForwardSource(_bound_beginning(_unpack(archive)))
     found: dict[str, bytes] = {}
     for number, member in enumerate(members(Slice(forward, 0, ENDLESS))):
         if number == MOST_FILES:
@@ -265,7 +265,7 @@ def _find_info(archive: Slice, *, is_alone: bool) -> Mapping[str, bytes]:
     return found
 
 
-def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _bound_beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -281,7 +281,7 @@ def _read_json(member: TarMember) -> bytes:
     return b"".join(member.data.chunks())
 
 
-def _archives(blob: Slice, begins: tuple[str, ...]) -> list[Slice]:
+def _find_archives(blob: Slice, begins: tuple[str, ...]) -> list[Slice]:
     """Return the archives in a `.conda` whose names begin so."""
     with WheelTree(blob, located=str) as tree:
         placed = [
@@ -296,7 +296,7 @@ def _archives(blob: Slice, begins: tuple[str, ...]) -> list[Slice]:
     return [Slice(blob, start, entry.size) for entry, start in placed]
 
 
-def _unpacked(archive: Slice) -> Iterator[bytes]:
+def _unpack(archive: Slice) -> Iterator[bytes]:
     if archive.read(0, 3) != b"BZh":
         yield from iter_decompressed(archive)
         return
