@@ -27,7 +27,7 @@ from buildmatrix.engines.oci.installation import (
 )
 from buildmatrix.facts.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.facts.trees.base import Closing
-from buildmatrix.facts.trees.conda import find_members
+from buildmatrix.facts.trees.conda import INDEX, PATHS, find_members
 from buildmatrix.facts.trees.tar import TarMember
 from buildmatrix.images.layers import LayerEntry, sort_key
 from buildmatrix.locks.model import CondaPackage
@@ -57,7 +57,7 @@ class InstalledCondaPackage(Closing):
             with archive.open("rb") as file:
                 blob = Slice(OpenFile(file.fileno()), 0, archive.stat().st_size)
                 self._members = find_members(blob, filename, self._spool)
-            self._index = self._json("info/index.json")
+            self._index = self._json(INDEX)
             self._package = package
             version = f"{self._index.get('version')}+{self._index.get('build')}"
             if (f"conda:{self._index.get('name')}", version) != (package.name, package.version):
@@ -83,7 +83,7 @@ class InstalledCondaPackage(Closing):
         self._spool.close()
 
     def _add_paths(self) -> None:
-        for row in tables(self._json("info/paths.json").get("paths")):
+        for row in tables(self._json(PATHS).get("paths")):
             name = string(row.get("_path"))
             member = self._members.get(name)
             if member is None or name.startswith(_NOT_INSTALLED):
